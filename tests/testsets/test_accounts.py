@@ -85,7 +85,13 @@ def test_passwords(new_project: NewProject, cheap_hashes: None) -> None:
     for name, password in (("Lea", PASSWORD + "x"), ("Lea", ""), ("Leo", PASSWORD), (link_only.name, ""), ("", "")):
         with pytest.raises(NotAllowedError, match="wrong name or password"):
             accounts.enter_by_password(project, name, password)
-    accounts.change_password(project, lead.id, "another good one")
+    for old in ("", "another good one"):
+        with pytest.raises(NotAllowedError):
+            accounts.change_password(project, lead.id, "another good one", old=old)
+    assert accounts.person_of_session(project, token) == lead
+    accounts.change_password(project, lead.id, "another good one", old=PASSWORD)
+    accounts.change_password(project, link_only.id, "the first password")
+    assert accounts.has_password(project, link_only.id)
     assert accounts.person_of_session(project, token) is None
     with pytest.raises(NotAllowedError):
         accounts.enter_by_password(project, "Lea", PASSWORD)

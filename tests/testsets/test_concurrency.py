@@ -8,26 +8,31 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import func, select
 
-from shiftbench.testsets import accounts, annotation
+from shiftbench.testsets import accounts, annotation, locks
 from shiftbench.testsets.accounts import create_account, enter_by_link, exclude, invite, people
-from shiftbench.testsets.database import Assignment, SelectedSlot, Task
-from shiftbench.testsets.errors import LeaseExpiredError, NotAllowedError
+from shiftbench.testsets.database import Assignment, PoolEntry, SelectedSlot, Slot, Task
+from shiftbench.testsets.errors import FrozenError, LeaseExpiredError, NotAllowedError, ProjectBusyError, WorkshopError
+from shiftbench.testsets.freeze import DEFECTS, freeze, require_frozen
 from shiftbench.testsets.frequencies import selection_frequencies
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.recruiting import enter_as_worker, read_arrival
 from shiftbench.testsets.review import finish_class, judge, mark, marked_images, suspicions, undo_judgement
 from shiftbench.testsets.revisions import sample, set_status
 from shiftbench.testsets.sampling import make_sampling
+from shiftbench.testsets.tasks import make_tasks
 from tests.testsets.conftest import NewProject
-from tests.testsets.helpers import Clock, annotators, fill
+from tests.testsets.helpers import Clock, annotators, cifar, fill
 from tests.testsets.test_annotation import check_places
 from tests.testsets.test_kept_counts import brute_force, kept
 
@@ -88,8 +93,10 @@ def test_people_who_join_do_not_wait_for_each_other(new_project: NewProject) -> 
     arrival = read_arrival({"PROLIFIC_PID": "p1"})
     with project.writing() as session, ThreadPoolExecutor(2) as pool:
         accounts.new_account(project, session, ["Zoe"], "annotator")
-        joined = pool.submit(enter_by_link, project, link.token), pool.submit(enter_as_worker, project, arrival)
-        assert [result.result(60)[0].name for result in joined] == ["Anna", "prolific p1"]
+        invited = pool.submit(enter_by_link, project, link.token)
+        recruited = pool.submit(enter_as_worker, project, arrival)
+        assert invited.result(60)[0].name == "Anna"
+        assert recruited.result(60).person.name == "prolific p1"
 
 
 #: SQLite has one writer at a time.
@@ -123,7 +130,8 @@ def test_a_worker_who_clicks_twice_gets_one_account(new_project: NewProject) -> 
     project = new_project()
     lead = create_account(project, "link 7", "lead")
     with ThreadPoolExecutor(8) as pool:
-        entered = list(pool.map(lambda _: enter_as_worker(project, read_arrival({"worker": "7"}))[0], range(8)))
+        arrival = read_arrival({"worker": "7"})
+        entered = list(pool.map(lambda _: enter_as_worker(project, arrival, "a browser").person, range(8)))
     assert len({person.id for person in entered}) == 1
     assert entered[0].id != lead.id and entered[0].role == "annotator"
 
@@ -200,6 +208,7 @@ def test_two_leads_who_exclude_each_other_do_not_deadlock(new_project: NewProjec
     assert sorted(person.excluded for person in people(project)) == [False, True]
 
 
+@pytest.mark.reliability("kills")
 def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -> None:
     """Every answer that was acknowledged is there after kill -9, whole, and the rest can be done."""
     project = new_project(annotators=6)
@@ -234,3 +243,51 @@ def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -
             annotation.submit(project, person, grid.task, [])
     assert all(row.answered == row.places for row in annotation.progress(project))
     check_places(project)
+
+
+def _at_once(count: int, action: Callable[[], object]) -> list[object]:
+    """The results, or errors, of several calls that begin at the same moment."""
+    start = threading.Barrier(count)
+
+    def call(_: int) -> object:
+        start.wait(60)
+        try:
+            return action()
+        except WorkshopError as error:
+            return error
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(call, range(count)))
+
+
+def test_leads_who_make_tasks_at_once_make_them_once(new_project: NewProject) -> None:
+    project = new_project()
+    import_images(project, cifar("test", 7))
+    import_images(project, cifar("train", 7), "reference")
+    results = _at_once(4, lambda: make_tasks(project).candidates)
+    assert sorted(results) == [0, 0, 0, 21]  # type: ignore[type-var]
+    with project.reading() as session:
+        grids = Counter(session.scalars(select(Slot.entry_id).join(PoolEntry).where(PoolEntry.role == "candidate")))
+    assert set(grids.values()) == {1}
+
+
+def test_leads_who_sample_and_freeze_at_once(annotated: Project) -> None:
+    strategy = make_sampling("threshold", threshold=0, min_annotations=3)
+    sampled = _at_once(4, lambda: sample(annotated, "set", strategy, per_class=2)[1])
+    assert sorted(sampled) == [False, False, False, True]  # type: ignore[type-var]
+    frozen = _at_once(4, lambda: freeze(annotated, "set", allow=DEFECTS).fingerprint)
+    assert sum(isinstance(result, str) for result in frozen) == 1
+    assert sum(isinstance(result, FrozenError) for result in frozen) == 3
+    assert require_frozen(annotated, "set").fingerprint in frozen
+
+
+def test_whoever_is_at_it_is_named(annotated: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "PATIENCE", 0.2)
+    anna = create_account(annotated, "anna", "lead").id
+    with locks.alone(annotated, "freeze easy", by=anna):
+        with pytest.raises(ProjectBusyError) as refused:
+            make_tasks(annotated)
+        assert str(refused.value.found).startswith("freeze easy by anna since 20")
+        with locks.alone(annotated, "dedupe", lock="search"):
+            pass
+    make_tasks(annotated)

@@ -25,7 +25,7 @@ from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.tasks import make_tasks
 from tests.datasets.makers import assert_conforms
 from tests.testsets.conftest import NewProject
-from tests.testsets.helpers import annotators, fill, work
+from tests.testsets.helpers import annotators, by_share, fill, work
 from tests.testsets.pool.test_import_images import pet_folders
 
 STRATEGY = make_sampling("threshold", threshold=0.3, min_annotations=3)
@@ -137,6 +137,7 @@ def test_a_freeze_that_was_killed_begins_anew(sampled: Project) -> None:
 def test_the_card_tells_how_it_was_made(sampled: Project) -> None:
     rita = create_account(sampled, "rita", "reviewer").id
     exclude(sampled, 1, "a robot")
+    work(sampled, [create_account(sampled, "rosa", "annotator").id], by_share)
     finish_class(sampled, rita, "easy", "cat")
     gone = revision_images(sampled, "easy")[0]
     mark(sampled, gone.entry, "blacklist", "a drawing")
@@ -148,7 +149,7 @@ def test_the_card_tells_how_it_was_made(sampled: Project) -> None:
         "# pets (easy)",
         f"{frozen.images:,} images of 3 classes",
         "21 candidates were collected",
-        "2 annotators submitted 6 answers",
+        "3 annotators submitted 9 answers",
         "regardless of occlusions",
         "whose answers were excluded: 1.",
         f"alpha over {agreement.images:,} images is {agreement.alpha:.3f}",

@@ -20,6 +20,7 @@ from shiftbench.testsets.frequencies import (
     AnnotatorQuality,
     agreement_with_others,
     annotator_quality,
+    pseudonym,
     quality_flags,
     write_answers,
 )
@@ -180,6 +181,21 @@ def test_raw_answers(annotated: Project, tmp_path: Path) -> None:
         assert len(list(csv.DictReader(file))) == len(rows)
 
 
+def test_answers_are_exported_without_names(annotated: Project, tmp_path: Path) -> None:
+    """Pseudonyms tell annotators apart, are the same in every export, and differ between projects."""
+    from pyarrow import parquet
+
+    path = write_answers(annotated, tmp_path / "a.parquet")
+    pseudonyms = {row["annotator"] for row in parquet.read_table(path).to_pylist()}
+    named = parquet.read_table(write_answers(annotated, tmp_path / "b.parquet", names=True)).to_pylist()
+    people = annotator_quality(annotated)
+    assert {row["annotator"] for row in named} == {person.name for person in people}
+    assert pseudonyms == {pseudonym(annotated, person.account) for person in people} and len(pseudonyms) == 3
+    assert b"annotator 0" not in path.read_bytes()
+    annotated.secret = b"another project"
+    assert pseudonyms.isdisjoint(pseudonym(annotated, person.account) for person in people)
+
+
 def test_no_cell_of_a_sheet_is_a_formula(project: Project, tmp_path: Path) -> None:
     """Names and comments come from strangers; spreadsheets run cells that begin with = + - @ when they open a file."""
     from pyarrow import parquet
@@ -188,11 +204,10 @@ def test_no_cell_of_a_sheet_is_a_formula(project: Project, tmp_path: Path) -> No
     grid = next_task(project, person)
     assert grid is not None
     submit(project, person, grid.task, [], remarks=Remarks("@SUM(1+1)\n-cmd|' /C calc'!A0"))
-    with (write_answers(project, tmp_path / "a.csv")).open(newline="") as file:
+    with write_answers(project, tmp_path / "a.csv", names=True).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["annotator"] for row in rows} == {"'=HYPERLINK(0)"}
     assert all(not cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
-    (kept,) = {
-        row["annotator"] for row in parquet.read_table(write_answers(project, tmp_path / "a.parquet")).to_pylist()
-    }
+    exported = write_answers(project, tmp_path / "a.parquet", names=True)
+    (kept,) = {row["annotator"] for row in parquet.read_table(exported).to_pylist()}
     assert kept == "=HYPERLINK(0)"

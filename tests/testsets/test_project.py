@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import stat
+from importlib import resources
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
@@ -16,6 +22,7 @@ from shiftbench.testsets.accounts import create_account, people
 from shiftbench.testsets.database import Base, Database, SelectedSlot, upgrade
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
+from shiftbench.testsets.recruiting import enter_as_worker, pay_table, read_arrival
 from tests.testsets.conftest import NewProject, PostgresServer
 from tests.testsets.helpers import small_configuration
 from tests.testsets.schema_0001 import create_first_tables
@@ -49,6 +56,41 @@ def test_databases_of_the_first_version_are_upgraded(new_project: NewProject) ->
         connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
     upgrade(project.database)
     assert _differences(project.database) == []
+
+
+def test_workers_of_the_second_version_keep_their_codes(new_project: NewProject) -> None:
+    """Everything that a worker has done belongs to the assignment that was known of them, with the code they saw."""
+    project = new_project()
+    folder = resources.files("shiftbench.testsets").joinpath("migrations")
+    config = Config()
+    config.set_main_option("script_location", str(folder))
+    moment = "'2026-01-01 00:00:00'"
+    with project.database.engine.begin() as connection:
+        Base.metadata.drop_all(connection)
+        create_first_tables(Operations(MigrationContext.configure(connection)))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        for statement in (
+            f"INSERT INTO project VALUES ('{project.configuration.id}', 'pets', '{'ab' * 32}', {moment})",
+            f"INSERT INTO accounts (id, name, role, made_at) VALUES (7, 'mturk A', 'annotator', {moment})",
+            "INSERT INTO workers (id, account_id, platform, worker, details) "
+            """VALUES (3, 7, 'mturk', 'A', '{"assignmentId": "one", "hitId": "h"}')""",
+            "INSERT INTO tasks (id, class_key, wished, places_left, rank, made_at) "
+            f"VALUES (1, 'cat', 3, 2, 'r', {moment})",
+            "INSERT INTO assignments (id, token, task_id, account_id, state, leased_at, expires_at, submitted_at) "
+            f"VALUES (1, 't', 1, 7, 'submitted', {moment}, {moment}, {moment})",
+        ):
+            connection.exec_driver_sql(statement)
+    upgrade(project.database)
+    assert _differences(project.database) == []
+    (row,) = pay_table(Project.open(project.folder)).rows
+    signature = hmac.digest(bytes.fromhex("ab" * 32), b"completed/7", hashlib.sha256)
+    code = base64.b32encode(signature[:5]).decode()
+    assert (row["worker"], row["assignment"], row["tasks"], row["code"]) == ("A", "one", 1, code)
+    entry = enter_as_worker(project, read_arrival({"workerId": "A", "assignmentId": "two"}))
+    assert entry.person.id == 7
+    assert [row["assignment"] for row in pay_table(project).rows] == ["one", "two"]
 
 
 def _differences(database: Database) -> list[object]:

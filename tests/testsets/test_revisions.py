@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 from sqlalchemy import select
 
-from shiftbench.testsets.accounts import create_account
-from shiftbench.testsets.database import CANDIDATE, PoolEntry
+from shiftbench.testsets.accounts import create_account, exclude, find_person
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry, counts_digest
 from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.freeze import DEFECTS, freeze
 from shiftbench.testsets.frequencies import selection_frequencies
 from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
@@ -106,6 +108,81 @@ def test_until_nothing_is_removed(annotated: Project) -> None:
     assert {image.digest for image, _ in total_change.removed} <= gone
     first_size = find_revision(annotated, "set", 1).images
     assert total_change.kept + len(total_change.removed) == first_size
+
+
+def _vote(project: Project, entry: int, selected: int, annotations: int) -> None:
+    """Let an image have these counts, as after other answers or exclusions."""
+    with project.writing() as session:
+        row = session.get_one(PoolEntry, entry)
+        row.selected = selected
+        row.annotations = annotations
+        row.digest = counts_digest(
+            row.role, row.class_key, f"{row.image.digest}{row.image.suffix}", selected, annotations
+        )
+
+
+def test_images_whose_frequency_changed_are_replaced(annotated: Project) -> None:
+    sample(annotated, "set", THRESHOLD, per_class=2)
+    rejected, unfinished, good = revision_images(annotated, "set")[:3]
+    _vote(annotated, rejected.entry, 0, 3)
+    _vote(annotated, unfinished.entry, 2, 2)
+    _vote(annotated, good.entry, 3, 3)
+    status = set_status(annotated, "set")
+    assert status.to_remove.keys() == {rejected.digest, unfinished.digest}
+    assert "below 0.3" in status.to_remove[rejected.digest]
+    assert not status.converged and not status.current
+    with pytest.raises(WorkshopError) as refused:
+        freeze(annotated, "set", allow=DEFECTS)
+    assert rejected.digest[:12] in str(refused.value.found)
+    revision, changed = sample(annotated, "set")
+    present = {row.entry: row for row in selection_frequencies(annotated)}
+    images = revision_images(annotated, "set")
+    assert changed and good.entry in {image.entry for image in images}
+    assert all((present[image.entry].frequency or 0) >= 0.3 for image in images)
+    assert all(present[image.entry].annotations >= 3 for image in images)
+    reasons = {image.entry: reason for image, reason in difference(annotated, "set", 1, 2).removed}
+    assert reasons == {
+        rejected.entry: status.to_remove[rejected.digest],
+        unfinished.entry: status.to_remove[unfinished.digest],
+    }
+    assert set_status(annotated, "set").current
+    assert revision.number == 2
+
+
+def test_means_are_of_the_present_counts(annotated: Project) -> None:
+    revision, _ = sample(annotated, "set", THRESHOLD, per_class=2)
+    for image in revision_images(annotated, "set"):
+        _vote(annotated, image.entry, 3, 3)
+    assert revision.report["mean_frequency"] < 1
+    assert set_status(annotated, "set").report["mean_frequency"] == 1
+    again, changed = sample(annotated, "set")
+    assert not changed and again.report["mean_frequency"] == 1
+    frozen = freeze(annotated, "set", allow=DEFECTS)
+    assert json.loads((frozen.folder / "frozen.json").read_text())["report"]["mean_frequency"] == 1
+
+
+def test_targets_that_moved_are_followed(annotated: Project) -> None:
+    """The references' frequencies change: the set has to match the new ones."""
+    sample(annotated, "set", MATCHED, per_class=4)
+    for row in selection_frequencies(annotated):
+        if row.role == REFERENCE and row.annotations:
+            _vote(annotated, row.entry, 3, 3)
+    status = set_status(annotated, "set")
+    assert not status.current
+    revision, changed = sample(annotated, "set")
+    fresh, _ = sample(annotated, "fresh", MATCHED, per_class=4)
+    assert changed and revision.report["classes"] == fresh.report["classes"]
+
+
+def test_a_set_that_cannot_be_sampled_again_says_so(annotated: Project) -> None:
+    """An exclusion leaves every image with too few answers: the set waits, and nothing is frozen."""
+    sample(annotated, "set", MATCHED, per_class=4)
+    exclude(annotated, find_person(annotated, "annotator 1").id, "careless")
+    status = set_status(annotated, "set")
+    assert status.problem is not None and not status.converged
+    with pytest.raises(WorkshopError) as refused:
+        freeze(annotated, "set", allow=DEFECTS)
+    assert refused.value.message == status.problem.message
 
 
 def test_a_withdrawn_mark_lets_the_image_be_drawn_again(annotated: Project) -> None:

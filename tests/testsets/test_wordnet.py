@@ -32,6 +32,9 @@ OURS = [
     (8, ["dial_phone", "phone"], [7], "a device"),
     (9, ["cat"], [7], "a boat"),
     (10, ["frog"], [2], "an animal that leaps"),
+    (11, ["bird_of_prey"], [2], "an animal with claws"),
+    (12, ["eagle"], [11], "the bird of a coat of arms"),
+    (13, ["hawk"], [11], "a small bird of prey"),
 ]
 
 
@@ -155,6 +158,13 @@ def test_compound_words_and_words_by_hand(ours: WordNet) -> None:
     assert asked == {"phone": ["dial phone", "phone", "dialphone", "Telefon"], "zyzzyva": ["zyzzyva"]}
     assert plan.rows[0]["images"] == 5 and plan.rows[0]["uploaded_until"] == "2020-01-01"
     assert "zyzzyva" in plan.notes[0]
+
+
+def test_queries_have_whole_names_of_hypernyms(ours: WordNet) -> None:
+    """Single words of "bird of prey" would give "eagle of"."""
+    configuration = configuration_for(LabelSpace("birds", ("eagle", "hawk")), "birds")
+    rows = query_plan(configuration, ours, step=2).rows
+    assert [row["query"] for row in rows] == ["eagle", "hawk", "hawk bird of prey"]
 
 
 def test_the_commands(tmp_path: Path) -> None:

@@ -210,11 +210,28 @@ def leave(project: Project, token: str) -> None:
         session.execute(delete(SignIn).where(ended))
 
 
-def change_password(project: Project, account_id: int, password: str) -> None:
-    """Set a password, and sign the account out everywhere."""
+def has_password(project: Project, account_id: int) -> bool:
+    """Whether an account can be entered by a password; those who came by a link have none until they set one."""
+    with project.reading() as session:
+        return find_by_id(session, Account, account_id, "account").password is not None
+
+
+def change_password(project: Project, account_id: int, password: str, *, old: str = "") -> None:
+    """Set a password, and sign the account out everywhere.
+
+    Raises NotAllowedError if the account has a password already and ``old`` is not that: whoever finds a browser
+    signed in must not be able to take the account over.
+    """
     hashed = hash_password(password)
+    with project.reading() as session:
+        stored = find_by_id(session, Account, account_id, "account").password
+    if stored is not None and not verify_password(old, stored):
+        raise NotAllowedError("the old password is wrong")
     with project.writing() as session:
-        find_by_id(session, Account, account_id, "account", lock=True).password = hashed
+        account = find_by_id(session, Account, account_id, "account", lock=True)
+        if account.password != stored:
+            raise NotAllowedError("the password was changed at the same time elsewhere")
+        account.password = hashed
         session.execute(delete(SignIn).where(SignIn.account_id == account_id))
         record(project, session, "password", by=account_id)
 
@@ -267,6 +284,19 @@ def people(project: Project) -> list[Person]:
     """All accounts in the order in which they were created."""
     with project.reading() as session:
         return [Person.of(account) for account in session.scalars(select(Account).order_by(Account.id))]
+
+
+def exclusion_reasons(project: Project) -> dict[int, str]:
+    """Why accounts are excluded, by account; only those that are."""
+    query = select(Account.id, Account.excluded_because).where(Account.excluded_at.is_not(None))
+    with project.reading() as session:
+        return {account: because or "" for account, because in session.execute(query)}
+
+
+def account_name(project: Project, account_id: int) -> str:
+    """The name of an account; raises WorkshopError if there is none."""
+    with project.reading() as session:
+        return find_by_id(session, Account, account_id, "account").name
 
 
 def find_person(project: Project, name: str) -> Person:

@@ -20,10 +20,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Exists, case, delete, exists, func, select
+from sqlalchemy import ColumnElement, Exists, and_, case, delete, exists, func, select
 from sqlalchemy.orm import Session
 
-from shiftbench.io.hashing import seeded_rank
+from shiftbench.extend.io import seeded_rank
 from shiftbench.testsets.accounts import ANNOTATORS, require
 from shiftbench.testsets.configuration import ClassDefinition
 from shiftbench.testsets.database import (
@@ -38,8 +38,8 @@ from shiftbench.testsets.database import (
     SelectedSlot,
     Slot,
     Task,
-    Worker,
 )
+from shiftbench.testsets.digests import answer_digest
 from shiftbench.testsets.errors import (
     AnsweredError,
     LeaseExpiredError,
@@ -49,13 +49,12 @@ from shiftbench.testsets.errors import (
 )
 from shiftbench.testsets.frequencies import count_answer, recount
 from shiftbench.testsets.project import Project, record
+from shiftbench.testsets.recruiting import current_assignment, most_tasks_left
 
 #: Expired leases returned in one transaction.
 _RETURNED_AT_ONCE = 100
 #: Leases for which an active annotator may hold a task.
 _MAX_LEASES = 4
-#: Example images of a class.
-_EXAMPLES = 4
 #: Seconds between attempts while other annotators are taking the open tasks.
 _RETRY_SECONDS = 0.01
 #: Characters of a comment that are stored.
@@ -120,6 +119,8 @@ class ClassProgress:
     places: int
     answered: int
     in_hand: int
+    #: Tasks that are not given out any more.
+    closed: int
 
     @property
     def share(self) -> float:
@@ -149,7 +150,7 @@ def next_task(project: Project, annotator: int, *, class_key: str | None = None)
     ``class_key`` restricts the class. Tasks with the fewest open places come first, so that images are finished early.
     """
     return_expired(project)
-    open_tasks = select(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
+    open_tasks = select(Task).where(_is_open(), ~_has_or_had(annotator))
     if class_key is not None:
         open_tasks = open_tasks.where(Task.class_key == class_key)
     best_task = open_tasks.order_by(Task.places_left, Task.rank).limit(1)
@@ -180,6 +181,7 @@ def _lease(project: Project, session: Session, annotator: int, task: Task) -> As
         assignment = Assignment(token=secrets.token_urlsafe(18), task_id=task.id, account_id=annotator)
         session.add(assignment)
     assignment.state = LEASED
+    assignment.platform_assignment_id = None
     assignment.leased_at = project.now()
     assignment.expires_at = assignment.leased_at + _lease_time(project)
     session.flush()
@@ -228,6 +230,8 @@ def submit(
             assignment.remarks = None
             if remarks is not None:
                 assignment.remarks = remarks.stored({image: slot.id for image, slot in slots.items()})
+            entries = {slot.id: slot.entry for slot in slots.values()}
+            assignment.digest = answer_digest(assignment, entries, answer)
             counted = {}
             # Negative controls show other classes; they have no selection frequency for this one.
             if not labelling:
@@ -294,6 +298,10 @@ def _store_answer(
     positives = {slot.id for slot in slots.values() if slot.control is True}
     negatives = {slot.id for slot in slots.values() if slot.control is False}
     assignment.state = SUBMITTED
+    if assignment.platform_assignment_id is None:
+        # An answer that was withdrawn and given again stays with the platform's assignment that it was given for.
+        platform_assignment = current_assignment(session, assignment.account_id)
+        assignment.platform_assignment_id = platform_assignment.id if platform_assignment else None
     assignment.submitted_at = now
     assignment.seconds = (now - assignment.leased_at).total_seconds()
     assignment.images = len(slots)
@@ -352,6 +360,14 @@ def give_back(project: Project, annotator: int, task: str) -> None:
         if assignment.state == SUBMITTED:
             raise AnsweredError("this task is already answered")
         _return_place(session, assignment)
+
+
+def give_back_held(project: Project, annotator: int) -> None:
+    """Return the task that the annotator holds, if any."""
+    with project.writing() as session:
+        assignment = _held(session, annotator)
+        if assignment is not None:
+            _return_place(session, assignment)
 
 
 def shown_images(project: Project, annotator: int, task: str) -> dict[str, Path]:
@@ -421,8 +437,10 @@ def progress(project: Project) -> list[ClassProgress]:
         func.coalesce(func.sum(Task.wished), 0),
         func.coalesce(func.sum(counts.c.submitted), 0),
         func.coalesce(func.sum(counts.c.leased), 0),
+        func.sum(case((Task.closed_at.is_not(None), 1), else_=0)),
     )
-    query = query.outerjoin(counts, counts.c.task_id == Task.id).group_by(Task.class_key)
+    query = query.outerjoin(counts, counts.c.task_id == Task.id).where(Task.cancelled_at.is_(None))
+    query = query.group_by(Task.class_key)
     by_class = {}
     with project.reading() as session:
         for class_key, *numbers in session.execute(query):
@@ -431,17 +449,22 @@ def progress(project: Project) -> list[ClassProgress]:
 
 
 def progress_of(project: Project, annotator: int) -> OwnProgress:
-    """What an annotator has done, and what is left for them."""
+    """What an annotator has done, and what is left for them; of a recruited worker, for the present assignment."""
     submitted = select(func.count(), func.coalesce(func.sum(Assignment.images), 0), func.avg(Assignment.seconds))
     submitted = submitted.where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
-    open_tasks = select(func.count()).select_from(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
+    open_tasks = select(func.count()).select_from(Task).where(_is_open(), ~_has_or_had(annotator))
     with project.reading() as session:
         tasks, images, seconds = session.execute(submitted).one()
         tasks_left = session.scalars(open_tasks).one()
-        most = project.configuration.recruiting.tasks_per_worker
-        if most and session.scalars(select(Worker.id).where(Worker.account_id == annotator)).first() is not None:
-            # The task in hand is one of those that a worker may answer, but it is not open.
-            tasks_left = min(tasks_left, max(0, most - tasks - 1))
+        platform_assignment = current_assignment(session, annotator)
+        if platform_assignment is not None:
+            in_all = tasks
+            for_assignment = submitted.where(Assignment.platform_assignment_id == platform_assignment.id)
+            tasks, images, seconds = session.execute(for_assignment).one()
+            most = most_tasks_left(project.configuration.recruiting, in_all, tasks)
+            if most is not None:
+                # The task in hand is one of those that a worker may answer, but it is not open.
+                tasks_left = min(tasks_left, max(0, most - 1))
         return OwnProgress(tasks, int(images), tasks_left, float(seconds or 0))
 
 
@@ -449,6 +472,11 @@ def _held(session: Session, annotator: int) -> Assignment | None:
     """The task that an annotator holds. An expired one may be among them until it is returned."""
     query = select(Assignment).where(Assignment.account_id == annotator, Assignment.state == LEASED)
     return session.scalars(query).first()
+
+
+def _is_open() -> ColumnElement[bool]:
+    """Whether a task may be given out."""
+    return and_(Task.places_left > 0, Task.closed_at.is_(None), Task.cancelled_at.is_(None))
 
 
 def _has_or_had(annotator: int) -> Exists:
@@ -545,5 +573,5 @@ def _examples(project: Project, session: Session, assignment: Assignment) -> dic
     in_a_grid = exists().where(Slot.entry_id == PoolEntry.id)
     key = session.get_one(Task, assignment.task_id).class_key
     query = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == key, ~in_a_grid)
-    entries = session.scalars(query.order_by(PoolEntry.id.desc()).limit(_EXAMPLES))
+    entries = session.scalars(query.order_by(PoolEntry.id.desc()).limit(project.configuration.annotation.examples))
     return {image_id(project, assignment.token, f"example/{entry.id}"): entry for entry in entries}

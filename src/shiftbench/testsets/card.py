@@ -12,11 +12,10 @@ from typing import Any
 from PIL import Image as Pillow
 from sqlalchemy import func, select
 
-from shiftbench._version import __version__
-from shiftbench.errors import shell_command
-from shiftbench.reports.formatting import markdown
-from shiftbench.reports.writers import markdown_table
-from shiftbench.studies.reproducibility import FREQUENCY_EDGES
+from shiftbench import __version__
+from shiftbench.extend.errors import shell_command
+from shiftbench.extend.studies import FREQUENCY_EDGES
+from shiftbench.extend.tables import markdown, markdown_table
 from shiftbench.testsets.database import (
     CANDIDATE,
     SUBMITTED,
@@ -115,16 +114,21 @@ def _making(project: Project) -> str:
     count = select(func.count())
     submitted = select(func.count(), func.count(func.distinct(Assignment.account_id)))
     submitted = submitted.where(Assignment.state == SUBMITTED).join(Account, Account.id == Assignment.account_id)
+    # Cancelled grids are not part of the collection, and their answers do not count.
+    submitted = submitted.join(Task, Task.id == Assignment.task_id).where(Task.cancelled_at.is_(None))
     with project.reading() as session:
         candidates = session.scalars(count.select_from(PoolEntry).where(PoolEntry.role == CANDIDATE)).one()
-        tasks = session.scalars(count.select_from(Task)).one()
+        tasks = session.scalars(count.select_from(Task).where(Task.cancelled_at.is_(None))).one()
+        wished = session.execute(
+            select(func.min(Task.wished), func.max(Task.wished)).where(Task.cancelled_at.is_(None))
+        ).one()
         answers, annotators = session.execute(submitted.where(Account.excluded_at.is_(None))).one()
         _, excluded = session.execute(submitted.where(Account.excluded_at.is_not(None))).one()
     lines = [
         "## How it was made\n",
         f"{candidates:,} candidates were collected. {annotators} annotators submitted {answers:,} "
         f"answers to {tasks:,} grids of at most {rules.grid} images, each for one class with its definition; "
-        f"{rules.annotators} annotators per image. Instructions shown: “{markdown(texts.text)}”",
+        f"{_per_image(*wished)} annotators per image. Instructions shown: “{markdown(texts.text)}”",
         f"Every grid contained at least {rules.positive_controls} reference "
         f"images of the class and {rules.negative_controls} of near classes, indistinguishable from the candidates.",
     ]
@@ -147,6 +151,13 @@ def _making(project: Project) -> str:
             lines.append(f"{title}: {markdown(text)}.")
     lines.append("No model predictions were available to annotators or reviewers before the set was frozen.")
     return "\n".join(lines) + "\n"
+
+
+def _per_image(fewest: int | None, most: int | None) -> str:
+    """How many annotators grids were made for, which a top-up changes for some of them."""
+    if fewest is None or fewest == most:
+        return str(most or 0)
+    return f"{fewest} to {most}"
 
 
 def _frequencies(sampled: Sequence[ImageFrequency], references: Sequence[ImageFrequency]) -> str:
@@ -245,6 +256,7 @@ def _searches(searches: Sequence[dict[str, Any]]) -> str:
     return (
         f"Candidates were searched for near-duplicates of {', '.join(targets)}: {options['k']} nearest neighbours by "
         f"{markdown(', '.join(options['by']))}, mirror images {'too' if options['flips'] else 'not searched'}. "
+        "Copies with a frame, and crops to less than three quarters of the side, are mostly not found by pixels. "
         f"Suspected were pairs with {markdown(threshold_text(options['thresholds']))}. "
     )
 

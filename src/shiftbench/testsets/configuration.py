@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from shiftbench.errors import shell_command
-from shiftbench.io.atomic import write_atomically
-from shiftbench.io.schema import Count, decode, read_toml, to_toml
+from shiftbench import LabelSpace
+from shiftbench.extend.errors import shell_command
+from shiftbench.extend.io import write_atomically
+from shiftbench.extend.options import Count, decode, read_toml, to_toml
 from shiftbench.labels import load_label_space
-from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.errors import WorkshopError
 
 FILE = "testset.toml"
@@ -64,10 +64,13 @@ class AnnotationRules:
     #: Reference images per class that get a selection frequency; needed for matched sampling.
     references_per_class: _Natural = 20
     lease_minutes: Annotated[float, Meta(ge=0.01)] = 60.0
-    #: The side of the square copies that annotators see, and how they become square: "crop" shows the centre of the
-    #: image; "pad" the whole image on grey, whose margins show its aspect ratio.
+    #: The longer side of the copies that annotators see, and how all images get the same size: "crop" shows the square
+    #: centre of the image; "pad" the whole image on a grey square, whose margins show its aspect ratio; "resize" the
+    #: whole image in the aspect ratio that most references have, as in paper 004.
     copy_pixels: Annotated[int, Meta(ge=16)] = 500
-    copy_fit: Literal["crop", "pad"] = "crop"
+    copy_fit: Literal["crop", "pad", "resize"] = "crop"
+    #: Labelled references shown above each grid, from those that are in no grid; 0 for none, as in paper 004.
+    examples: _Natural = 4
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Instructions:
 
     Attributes:
         text: Rules, shown with every grid.
+        review: What reviewers remove, shown with every class. The criteria are those of ImageNetV2 (paper 004, C.3.2).
         consent: Shown before the first task.
         contact: Whom to ask, shown on every page: a name, an email address or both.
         recruiting: How annotators were recruited, for the card.
@@ -86,6 +90,11 @@ class Instructions:
     text: str = (
         "Select all images that show the class, regardless of occlusions, other objects, and clutter or text in the "
         "scene. Do not select drawings or paintings."
+    )
+    review: str = (
+        "Blacklist images that are not representative of the class; cartoons, paintings, drawings or renderings; "
+        "images that clearly differ in distribution from the references; and images that are unclear, blurry, severely "
+        "occluded, overly edited, or show only a small object of the class."
     )
     consent: str = (
         "Your answers, and when you gave them, are stored under the name of your account and used to build and publish "
@@ -102,18 +111,27 @@ class Recruiting:
     """Rules for people recruited by a crowd platform (``testset serve --recruit``).
 
     Attributes:
-        tasks_per_worker: Grids that one person may answer; 0 for no limit.
+        tasks_per_worker: Grids that one person may answer in all; 0 for no limit.
+        tasks_per_assignment: Grids of one assignment (MTurk) or submission (Prolific); 0 for no limit.
         minimum_seconds: A grid can be submitted only after this time.
         qualification: Share of controls of the first grid that must be correct to continue; 0 for no qualification.
-        completion_code: Code that a platform expects, such as Prolific's; empty for a code of their own per person.
+        control_limit: Share of the controls of all grids that must be correct from the second grid on; 0 for no limit.
+        signed_links: Whether links must have a signature of the worker's id, made with the project's signing key.
+        completion_code: Code that a platform expects, such as Prolific's; empty for one code per assignment.
+        completion_url: HTTPS page of another platform that takes people back at the end; {code}, {worker} and
+            {assignment} are replaced. Prolific and MTurk need none.
         pay_per_task: Amount per grid.
         currency: Its currency.
     """
 
     tasks_per_worker: _Natural = 0
+    tasks_per_assignment: _Natural = 0
     minimum_seconds: Annotated[float, Meta(ge=0)] = 0.0
     qualification: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    control_limit: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    signed_links: bool = False
     completion_code: str = ""
+    completion_url: Annotated[str, Meta(pattern="^(https://.*)?$")] = ""
     pay_per_task: Annotated[float, Meta(ge=0)] = 0.0
     currency: str = "USD"
 

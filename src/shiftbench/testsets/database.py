@@ -7,6 +7,8 @@ a submitted assignment that are not selected were seen and rejected.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,11 +23,11 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, Integer, String, Text, UniqueConstraint
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
 
-from shiftbench.errors import MissingExtraError
-from shiftbench.testsets.errors import WorkshopError
+from shiftbench.extend.errors import MissingExtraError
+from shiftbench.testsets.errors import DamagedError, WorkshopError
 
 #: States of an assignment.
 LEASED = "leased"
@@ -61,6 +63,19 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
 
 
 JsonObject = dict[str, Any]
+
+
+def digest_of(*values: object) -> str:
+    """A digest of JSON values, to notice damage; it is no protection against people who can write the database."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=True)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
+
+
+def counts_digest(role: str, class_key: str, image: str, selected: int, annotations: int) -> str:
+    """The digest of a pool entry: the digest and extension of its image, and the counts of its answers."""
+    # Whole pools are read at once, so this is not left to the slower JSON.
+    text = f"{role}\0{class_key}\0{image}\0{selected}\0{annotations}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class Base(DeclarativeBase):
@@ -141,6 +156,8 @@ class PoolEntry(Numbered):
     #: The answers that count: kept here by ``frequencies.recount``, so that pages need not count them.
     selected: Mapped[int] = mapped_column(default=0, server_default="0")
     annotations: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: The :func:`counts_digest` of the row.
+    digest: Mapped[str] = mapped_column(String(32), server_default="")
 
     image: Mapped[Image] = relationship(lazy="joined", innerjoin=True)
     #: The marks that were not withdrawn.
@@ -175,8 +192,33 @@ class Worker(Numbered):
     platform: Mapped[str] = mapped_column(String(16))
     #: The platform's id of the person.
     worker: Mapped[str]
-    #: Other ids of the platform: study and session, or HIT, assignment and where its form is submitted.
+    #: The hash of the secret in the browser that the account is bound to. Worker ids are no secrets. None: the next
+    #: browser that names the worker is bound.
+    browser_hash: Mapped[str | None] = mapped_column(String(64))
+
+    account: Mapped[Account] = relationship()
+
+
+class PlatformAssignment(Numbered):
+    """What a platform pays a worker for at once: an assignment of MTurk, or a submission of Prolific."""
+
+    __tablename__ = "platform_assignments"
+    __table_args__ = (UniqueConstraint("worker_id", "key"), UniqueConstraint("code"))
+
+    worker_id: Mapped[int] = mapped_column(ForeignKey("workers.id"))
+    #: The platform's id of it; "" if the platform has none.
+    key: Mapped[str]
+    #: Other ids of the platform: study, or HIT and where its form is submitted.
     details: Mapped[JsonObject]
+    #: Shown to the worker after the first answer, unless the project has one code for everybody.
+    code: Mapped[str] = mapped_column(String(16))
+    made_at: Mapped[datetime]
+    #: When its link was opened last. The answers of a worker count for the assignment that was opened last.
+    opened_at: Mapped[datetime]
+    #: When the worker said that they are done.
+    finished_at: Mapped[datetime | None]
+
+    worker: Mapped[Worker] = relationship()
 
 
 class Invitation(Numbered):
@@ -246,6 +288,10 @@ class Task(Numbered):
     #: The order in which tasks are given out.
     rank: Mapped[str] = mapped_column(String(16))
     made_at: Mapped[datetime]
+    #: Since when it is not given out any more.
+    closed_at: Mapped[datetime | None]
+    #: Since when its answers do not count, because it was made by mistake.
+    cancelled_at: Mapped[datetime | None]
 
 
 class Slot(Numbered):
@@ -285,6 +331,8 @@ class Assignment(ControlCounts, Numbered):
     token: Mapped[str] = mapped_column(String(64), unique=True)
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
     account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"))
+    #: What a recruited worker answered it for.
+    platform_assignment_id: Mapped[int | None] = mapped_column(ForeignKey("platform_assignments.id"), index=True)
     state: Mapped[str] = mapped_column(String(16))
     leased_at: Mapped[datetime]
     expires_at: Mapped[datetime]
@@ -299,6 +347,8 @@ class Assignment(ControlCounts, Numbered):
     positives_selected: Mapped[int] = mapped_column(default=0, server_default="0")
     negatives: Mapped[int] = mapped_column(default=0, server_default="0")
     negatives_left: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: Of a submitted answer: the digest of everything that belongs to it.
+    digest: Mapped[str] = mapped_column(String(32), default="", server_default="")
 
     task: Mapped[Task] = relationship()
 
@@ -453,16 +503,55 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        with self._read() as session:
+        with _damage_named(), self._read() as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        with self._turn, self._write.begin() as session:
+        with _damage_named(), self._turn, self._write.begin() as session:
             yield session
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+#: What SQLite says of a file whose pages or texts are damaged.
+_DAMAGE_MESSAGES = ("malformed", "not a database", "Could not decode to UTF-8", "database corruption", "out of memory")
+
+
+@contextmanager
+def _damage_named() -> Iterator[None]:
+    """Turn the errors of a damaged database into DamagedError."""
+    try:
+        yield
+    except DatabaseError as error:
+        if any(message in str(error.orig) for message in _DAMAGE_MESSAGES):
+            raise damaged_error(str(error.orig).splitlines()[0]) from error
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        # A value that cannot be read, such as a time: the error comes from within the library that reads the rows.
+        if isinstance(error, UnicodeDecodeError) or _comes_from_reading_rows(error):
+            raise damaged_error(f"a value that cannot be read: {error}") from error
+        raise
+
+
+def _comes_from_reading_rows(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.startswith(("sqlalchemy.engine.result", "sqlalchemy.engine.cursor", "sqlalchemy.orm.loading")):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def damaged_error(found: str) -> DamagedError:
+    return DamagedError(
+        "the database is damaged",
+        found=found,
+        expected="rows as the program wrote them",
+        hint="`shiftbench testset verify DIR` names the damage; restore the database from a backup",
+    )
 
 
 def full_url(url: str, folder: Path) -> sa.URL:

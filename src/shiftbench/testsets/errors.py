@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench import ShiftbenchError
 
 
 class WorkshopError(ShiftbenchError):
@@ -53,3 +53,15 @@ class FrozenError(WorkshopError):
     """A frozen set cannot be changed."""
 
     status = 409
+
+
+class ProjectBusyError(WorkshopError):
+    """Somebody else is changing the project."""
+
+    status = 409
+
+
+class DamagedError(WorkshopError):
+    """Rows of the database are not what the program wrote."""
+
+    status = 500

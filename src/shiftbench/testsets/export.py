@@ -11,12 +11,20 @@ from typing import Any
 
 from PIL import Image as Pillow
 
-from shiftbench.datasets.manifest import read_rows
-from shiftbench.io.atomic import write_json
-from shiftbench.jobs.base import cut
-from shiftbench.outputs.packed import SHARD_SIZE, PackedSample, table_name, write_table, write_tar
-from shiftbench.outputs.record import OutputFile, OutputRecord, check_destination, write_files
-from shiftbench.registry import Registry
+from shiftbench.extend.datasets import read_rows
+from shiftbench.extend.io import write_json
+from shiftbench.extend.outputs import (
+    SHARD_SIZE,
+    OutputFile,
+    OutputRecord,
+    PackedSample,
+    check_destination,
+    table_name,
+    write_files,
+    write_table,
+    write_tar,
+)
+from shiftbench.extend.registration import Registry
 from shiftbench.testsets.frozen import FrozenSet
 
 #: A line of images.jsonl.
@@ -223,4 +231,5 @@ def _samples(frozen: FrozenSet, size: int) -> list[Iterator[PackedSample]]:
         return PackedSample(path.stem, path.suffix, path.read_bytes(), label, details)
 
     rows = ordered_rows(frozen)
-    return [map(sample, rows[block.slice]) for block in cut(len(rows), size)] or [iter(())]
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return [map(sample, part) for part in parts] or [iter(())]

@@ -24,21 +24,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray, IntArray, Pixels
-from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.defences import TenCrop
-from shiftbench.classifiers.recorded import RecordedPredictions
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.geometry import Geometry, centre_crop
-from shiftbench.datasets.subset import Subset, of_classes, take
-from shiftbench.errors import ClassifierError, ShiftbenchError, StoreError
-from shiftbench.io.hashing import digest
-from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
-from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.metrics.arrays import softmax
-from shiftbench.outputs.record import OutputFile, OutputRecord, write_files
-from shiftbench.reports.formatting import count
-from shiftbench.reports.table import Column, Table
+from shiftbench import Classifier, Dataset, Geometry, LabelSpace, ShiftbenchError
+from shiftbench.datasets import Subset, of_classes, take
+from shiftbench.extend.classifiers import RecordedPredictions, TenCrop
+from shiftbench.extend.datasets import centre_crop
+from shiftbench.extend.errors import ClassifierError, StoreError
+from shiftbench.extend.io import digest
+from shiftbench.extend.jobs import Computation, ComputeOptions, PerImage, per_image
+from shiftbench.extend.outputs import OutputFile, OutputRecord, write_files
+from shiftbench.extend.tables import Column, Table, count
+from shiftbench.extend.types import FloatArray, IntArray, Labels, Pixels
+from shiftbench.metrics import softmax
 from shiftbench.testsets.pool.sources import Offer, dataset_offers
 
 #: ImageNet-A keeps images whose true class gets at most this confidence in every crop.

@@ -12,29 +12,28 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from shiftbench.datasets.manifest import open_manifest
-from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import argument, shell_command
-from shiftbench.io.atomic import write_json
-from shiftbench.io.paths import Location
-from shiftbench.outputs.record import fill_folder, place_file
-from shiftbench.runs.results import StoredResults
-from shiftbench.store.predictions import Predictions
+from shiftbench import Predictions
+from shiftbench.extend.datasets import FileDataset, open_manifest
+from shiftbench.extend.errors import argument, shell_command
+from shiftbench.extend.io import Location, inside, local, write_json
+from shiftbench.extend.outputs import fill_folder, place_file
+from shiftbench.extend.settings import StoredResults
 from shiftbench.testsets.accounts import LEADS, permit
 from shiftbench.testsets.card import write_card
 from shiftbench.testsets.database import REFERENCE, PoolEntry, Revision, Search
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies
 from shiftbench.testsets.frozen import RECORD, FrozenSet, Part, read_frozen
+from shiftbench.testsets.locks import alone
 from shiftbench.testsets.pool.entries import entries_dataset, read_entries
 from shiftbench.testsets.project import Project, record
 from shiftbench.testsets.revisions import (
     SampledImage,
     SetStatus,
-    exclusions,
     find_revision,
     find_row,
     in_revision,
+    redraw_revision,
     revision_images,
     revisions,
     set_status,
@@ -43,6 +42,8 @@ from shiftbench.testsets.revisions import (
 
 #: Columns of a pool entry that the manifest repeats.
 _COLUMNS = ("source", "source_id", "query", "keyword", "date", "licence", "author", "url")
+#: Images that an error names.
+_MOST_NAMED = 5
 #: What the record says of every search for near-duplicates.
 _SEARCH_COLUMNS = ("name", "source", "images", "fingerprint", "options")
 
@@ -59,18 +60,19 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     """
     with project.reading() as session:
         permit(session, by, LEADS)
+    with alone(project, f"freeze {set_name}", by=by):
+        return _freeze(project, set_name, allow, by)
+
+
+def _freeze(project: Project, set_name: str, allow: Collection[str], by: int | None) -> FrozenSet:
+    """As :func:`freeze`, while nobody else samples or freezes."""
     status = set_status(project, set_name)
     revision = status.revision
     if revision.frozen_at is not None:
         raise FrozenError(f"the set {set_name!r} is already frozen", found=f"revision {revision.number}")
-    if status.to_remove:
-        raise WorkshopError(
-            f"revision {revision.number} of {set_name!r} has not converged",
-            found=f"{len(status.to_remove)} images have been removed since it was sampled",
-            hint=shell_command("testset", "sample", "DIR", "--set", set_name),
-        )
+    _check_current(status)
     _check_defects(project, status, allow)
-    target = project.folder / "frozen" / set_name
+    target = local(inside(project.folder / "frozen" / set_name, project.folder))
     moment = project.now()
     # A killed freeze leaves a folder without a row in the database, as does a database restored from a backup.
     if target.exists():
@@ -81,13 +83,34 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     with project.writing() as session:
         # Writing the files takes a while; what changed in the meantime is checked under a lock.
         row = session.scalars(select(Revision).where(Revision.id == revision.id).with_for_update()).one()
-        removed = exclusions(session, in_revision(row.id))
-        if row.frozen_at is not None or removed or find_row(session, set_name).id != row.id:
+        redrawn = redraw_revision(project, session, row)
+        changed = redrawn.replaced or redrawn.moved
+        if row.frozen_at is not None or changed or find_row(session, set_name).id != row.id:
             raise WorkshopError(f"the set {set_name!r} was changed in the meantime", hint="check it and freeze again")
         row.frozen_at = moment
+        row.report = dict(status.report)
         row.fingerprint = frozen.fingerprint
         record(project, session, "freeze", by=by, set=set_name, revision=row.number, fingerprint=frozen.fingerprint)
     return frozen
+
+
+def _check_current(status: SetStatus) -> None:
+    """Raise WorkshopError if images were removed or no longer fit since the revision was sampled."""
+    if status.problem is not None:
+        raise status.problem
+    if status.current:
+        return
+    revision = status.revision
+    if status.to_remove:
+        reasons = [f"{digest[:12]}: {reason}" for digest, reason in list(status.to_remove.items())[:_MOST_NAMED]]
+        found = f"{len(status.to_remove)} images must be replaced ({'; '.join(reasons)})"
+    else:
+        found = f"{status.moved} images are counted for another bin or keyword than they were drawn for"
+    raise WorkshopError(
+        f"revision {revision.number} of {revision.set_name!r} has not converged",
+        found=found,
+        hint=shell_command("testset", "sample", "DIR", "--set", revision.set_name),
+    )
 
 
 def _check_defects(project: Project, status: SetStatus, allow: Collection[str]) -> None:
@@ -147,7 +170,7 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
         "references": len(references),
         "reference_fingerprint": reference_fingerprint,
         "sampling": revision.sampling,
-        "report": revision.report,
+        "report": status.report,
         "unsearched": unsearched(project),
         "citation": project.configuration.instructions.citation,
         "searches": [_search_record(search) for search in searches],

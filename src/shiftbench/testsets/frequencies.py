@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
-from sqlalchemy import Select, and_, case, func, literal, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, literal, select, update
 from sqlalchemy.orm import Session, joinedload
 
-from shiftbench.errors import ShiftbenchError
-from shiftbench.io.atomic import write_atomically, write_json
-from shiftbench.metrics.bootstrap import percentile_interval
-from shiftbench.metrics.intervals import Interval, clopper_pearson
-from shiftbench.reports.formatting import csv_text
+from shiftbench import ShiftbenchError
+from shiftbench.extend.io import write_atomically, write_json
+from shiftbench.extend.metrics import percentile_interval
+from shiftbench.extend.tables import csv_text
+from shiftbench.extend.types import Interval
+from shiftbench.metrics import clopper_pearson
 from shiftbench.testsets.database import (
     REFERENCE,
     SUBMITTED,
@@ -37,7 +38,9 @@ from shiftbench.testsets.database import (
     SelectedSlot,
     Slot,
     Task,
+    counts_digest,
 )
+from shiftbench.testsets.digests import check_answers, raise_damaged
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 
@@ -73,7 +76,11 @@ class ImageFrequency:
 
     @property
     def id(self) -> str:
-        return f"{self.class_key}/{self.digest}{self.suffix}"
+        return f"{self.class_key}/{self.file_name}"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.digest}{self.suffix}"
 
     @property
     def frequency(self) -> float | None:
@@ -141,8 +148,17 @@ def read_frequencies(project: Project, session: Session, where: Any = True) -> l
         PoolEntry.selected,
         PoolEntry.annotations,
         Image.suffix,
+        PoolEntry.digest,
     ).join(Image, Image.id == PoolEntry.image_id)
-    rows = [ImageFrequency(*row) for row in session.execute(query.where(where))]
+    rows = []
+    damaged = []
+    for values in session.execute(query.where(where)):
+        row = ImageFrequency(*values[:-1])
+        digest = values[-1]
+        if digest != counts_digest(row.role, row.class_key, row.file_name, row.selected, row.annotations):
+            damaged.append(row.entry)
+        rows.append(row)
+    raise_damaged("pool entries", damaged)
     class_position = {key: i for i, key in enumerate(project.space.keys)}
     return sorted(rows, key=lambda row: (class_position[row.class_key], row.role, row.digest))
 
@@ -150,32 +166,54 @@ def read_frequencies(project: Project, session: Session, where: Any = True) -> l
 def count_answer(session: Session, assignment: Assignment, chosen: Mapping[int, bool]) -> None:
     """Add a new answer to the counts: the entries of the class, and whether they were selected.
 
-    Reads no answers of others, as ``recount`` does: answers to grids that share an image wait for each other.
+    Reads no answers of others, as ``recount`` does: answers to grids that share an image wait for each other. Raises
+    DamagedError if the counts so far are damaged.
     """
     session.flush()
-    query = answers(Slot.entry_id).where(PoolEntry.class_key == Task.class_key, Slot.entry_id.in_(chosen))
+    query = answers(Slot.entry_id).where(is_counted(), Slot.entry_id.in_(chosen))
     query = query.where(Assignment.account_id == assignment.account_id, Assignment.id != assignment.id)
     answered_before = set(session.scalars(query))
     new = chosen.keys() - answered_before
-    _lock(session, new)
-    newly_selected = [entry for entry in new if chosen[entry]]
-    one_if_selected = case((PoolEntry.id.in_(newly_selected), 1), else_=0)
-    counts = {"annotations": PoolEntry.annotations + 1, "selected": PoolEntry.selected + one_if_selected}
-    change = update(PoolEntry).where(PoolEntry.id.in_(new)).values(counts)
-    session.execute(change.execution_options(synchronize_session=False))
+    rows = _locked_counts(session, new)
+    values = [row.changed(row.selected + chosen[row.id], row.annotations + 1) for row in rows]
+    if values:
+        session.execute(update(PoolEntry), values)
+
+
+@dataclass(frozen=True)
+class _EntryCounts:
+    """What the digest of a pool entry covers."""
+
+    id: int
+    role: str
+    class_key: str
+    #: The digest and extension of the file.
+    image: str
+    selected: int
+    annotations: int
+    digest: str
+
+    def digest_with(self, selected: int, annotations: int) -> str:
+        return counts_digest(self.role, self.class_key, self.image, selected, annotations)
+
+    def changed(self, selected: int, annotations: int) -> dict[str, object]:
+        """The row with other counts, as an update."""
+        digest = self.digest_with(selected, annotations)
+        return {"id": self.id, "selected": selected, "annotations": annotations, "digest": digest}
 
 
 def recount(session: Session, tasks: Collection[int]) -> None:
     """Count the answers on all images of these tasks anew, after answers were withdrawn or excluded."""
     session.flush()
+    check_answers(session, tasks)
     entries_of_tasks = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
     entries: set[int] = set()
     for task_ids in _in_parts(tasks):
         entries.update(session.scalars(entries_of_tasks.where(Slot.task_id.in_(task_ids))))
     valid_answers = answers(Slot.entry_id, Assignment.account_id, SelectedSlot.slot_id)
-    valid_answers = valid_answers.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
+    valid_answers = valid_answers.where(is_counted(), Account.excluded_at.is_(None))
     for entry_ids in _in_parts(entries):
-        _lock(session, entry_ids)
+        rows = _locked_counts(session, entry_ids, check=False)
         query = valid_answers.where(Slot.entry_id.in_(entry_ids))
         # An annotator may have seen an entry in several grids: only the first answer counts.
         was_selected: dict[tuple[int, int], bool] = {}
@@ -183,7 +221,7 @@ def recount(session: Session, tasks: Collection[int]) -> None:
             was_selected.setdefault((entry, account), slot is not None)
         annotations = Counter(entry for entry, _ in was_selected)
         selected = Counter(entry for (entry, _), yes in was_selected.items() if yes)
-        values = [{"id": entry, "selected": selected[entry], "annotations": annotations[entry]} for entry in entry_ids]
+        values = [row.changed(selected[row.id], annotations[row.id]) for row in rows]
         session.execute(update(PoolEntry), values)
 
 
@@ -193,10 +231,23 @@ def _in_parts(ids: Collection[int]) -> list[list[int]]:
     return [ordered[start : start + _IDS_PER_QUERY] for start in range(0, len(ordered), _IDS_PER_QUERY)]
 
 
-def _lock(session: Session, entries: Collection[int]) -> None:
-    """Concurrent answers wait for each other; always in the order of the ids, to rule out deadlocks."""
-    query = select(PoolEntry.id).where(PoolEntry.id.in_(entries)).order_by(PoolEntry.id)
-    session.execute(query.with_for_update(key_share=True))
+def _locked_counts(session: Session, entries: Collection[int], *, check: bool = True) -> list[_EntryCounts]:
+    """The present counts, locked: concurrent answers wait for each other. Always in the order of the ids, to rule out
+    deadlocks. Unless the counts are made anew, they are checked by their digests."""
+    columns = (PoolEntry.id, PoolEntry.role, PoolEntry.class_key, Image.digest + Image.suffix)
+    query = select(*columns, PoolEntry.selected, PoolEntry.annotations, PoolEntry.digest).join(PoolEntry.image)
+    query = query.where(PoolEntry.id.in_(entries)).order_by(PoolEntry.id)
+    locked = query.with_for_update(key_share=True, of=PoolEntry)
+    rows = [_EntryCounts(*row) for row in session.execute(locked)]
+    if check:
+        damaged = [row.id for row in rows if row.digest != row.digest_with(row.selected, row.annotations)]
+        raise_damaged("pool entries", damaged)
+    return rows
+
+
+def is_counted() -> ColumnElement[bool]:
+    """Whether an image of a grid gets a selection frequency from it: it belongs to the class, and the grid is valid."""
+    return and_(PoolEntry.class_key == Task.class_key, Task.cancelled_at.is_(None))
 
 
 def answers(*columns: Any) -> Select[Any]:
@@ -289,7 +340,10 @@ def mean_frequency(rows: Sequence[ImageFrequency]) -> float | None:
 
 
 def annotator_quality(project: Project) -> list[AnnotatorQuality]:
-    """Everybody who answered a task, including excluded annotators, the least accurate first."""
+    """Everybody who answered a task, including excluded annotators, the least accurate first.
+
+    Answers to cancelled grids say nothing about an annotator, because the grids were wrong.
+    """
     share = 1.0 * Assignment.selected / func.nullif(Assignment.images, 0)
     query = select(
         Account.id,
@@ -305,7 +359,8 @@ def annotator_quality(project: Project) -> list[AnnotatorQuality]:
         _total(Assignment.seconds),
         _total(share * share),
     )
-    query = query.join(Assignment, Assignment.account_id == Account.id).where(Assignment.state == SUBMITTED)
+    query = query.join(Assignment, Assignment.account_id == Account.id).join(Task, Task.id == Assignment.task_id)
+    query = query.where(Assignment.state == SUBMITTED, Task.cancelled_at.is_(None))
     query = query.group_by(Account.id, Account.name, Account.excluded_at)
     annotators = []
     with project.reading() as session:
@@ -347,9 +402,16 @@ def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ..
     even the upper end of the 95 % interval is below 80 %. Grids differ in how many images belong to the class, so
     chance is judged by how the grids of the others differ: the 99.9 % interval of the difference must exclude zero.
     """
+    counted = [person for person in people if not person.excluded]
+    everybody = _AnswerSums(
+        tasks=sum(person.tasks for person in counted),
+        images=sum(person.images for person in counted),
+        selected=sum(person.selected for person in counted),
+        squares=math.fsum(person.squares for person in counted),
+    )
     flags = {}
     for person in people:
-        peers = [peer for peer in people if peer.account != person.account and not peer.excluded]
+        peers = everybody if person.excluded else everybody.without(person)
         reasons = []
         if person.seconds < _MIN_SECONDS_PER_IMAGE * person.images:
             reasons.append(f"too fast: {person.seconds / max(1, person.tasks):.1f} s per grid")
@@ -360,11 +422,29 @@ def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ..
     return flags
 
 
-def _share_flags(person: AnnotatorQuality, peers: Sequence[AnnotatorQuality]) -> list[str]:
+@dataclass(frozen=True)
+class _AnswerSums:
+    """Sums over the answers of several annotators."""
+
+    tasks: int
+    images: int
+    selected: int
+    #: The sum over grids of the squared share of images selected.
+    squares: float
+
+    def without(self, person: AnnotatorQuality) -> _AnswerSums:
+        return _AnswerSums(
+            self.tasks - person.tasks,
+            self.images - person.images,
+            self.selected - person.selected,
+            self.squares - person.squares,
+        )
+
+
+def _share_flags(person: AnnotatorQuality, peers: _AnswerSums) -> list[str]:
     """Whether somebody selects too many or too few images, compared with everybody else."""
     share = person.selected / max(1, person.images)
-    images = sum(peer.images for peer in peers)
-    usual = sum(peer.selected for peer in peers) / images if images else share
+    usual = peers.selected / peers.images if peers.images else share
     difference = max(_USUAL_DIFFERENCE, _margin(person.tasks, peers, usual))
     if share > usual + difference:
         return [f"selects too many: {100 * share:.0f} %, others {100 * usual:.0f} %"]
@@ -373,20 +453,17 @@ def _share_flags(person: AnnotatorQuality, peers: Sequence[AnnotatorQuality]) ->
     return []
 
 
-def _margin(tasks: int, peers: Sequence[AnnotatorQuality], usual: float) -> float:
+def _margin(tasks: int, peers: _AnswerSums, usual: float) -> float:
     """Half the interval of the difference between the shares selected in ``tasks`` grids and in those of peers.
 
     ``usual`` is the share of the peers. The variance between grids is at least that of chance within a grid.
     """
-    grids = sum(peer.tasks for peer in peers)
-    if grids < 2:
+    if peers.tasks < 2:
         return math.inf
-    images = sum(peer.images for peer in peers)
-    squares = sum(peer.squares for peer in peers)
-    between_grids = (squares - grids * usual**2) / (grids - 1)
-    by_chance = usual * (1 - usual) * grids / max(1, images)
+    between_grids = (peers.squares - peers.tasks * usual**2) / (peers.tasks - 1)
+    by_chance = usual * (1 - usual) * peers.tasks / max(1, peers.images)
     variance = max(between_grids, by_chance)
-    return float(stdtrit(grids - 1, _T_QUANTILE)) * math.sqrt(variance * (1 / tasks + 1 / grids))
+    return float(stdtrit(peers.tasks - 1, _T_QUANTILE)) * math.sqrt(variance * (1 / tasks + 1 / peers.tasks))
 
 
 def answers_of(project: Project, account: int) -> list[Assignment]:
@@ -406,15 +483,23 @@ def agreement_with_others(project: Project, account: int) -> float | None:
     )
     query = answers(func.avg(same_answer * 1.0 / (PoolEntry.annotations - 1)))
     query = query.where(Assignment.account_id == account, PoolEntry.annotations > 1)
-    query = query.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
+    query = query.where(is_counted(), Account.excluded_at.is_(None))
     with project.reading() as session:
         mean = session.scalars(query).one()
     return None if mean is None else float(mean)
 
 
-def write_answers(project: Project, path: str | Path) -> Path:
+def pseudonym(project: Project, account: int) -> str:
+    """The name of an annotator in files that may be published: always the same, and no one else can compute it."""
+    return f"annotator-{project.sign(f'pseudonym/{account}').hex()[:12]}"
+
+
+def write_answers(project: Project, path: str | Path, *, names: bool = False) -> Path:
     """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not; the
-    class that was chosen, where there was a choice."""
+    class that was chosen, where there was a choice.
+
+    Annotators have pseudonyms, because their names may be worker ids; ``names`` writes the names of their accounts.
+    """
     fields = {
         "annotator": "string",
         "excluded": "bool",
@@ -432,12 +517,13 @@ def write_answers(project: Project, path: str | Path) -> Path:
         "problem": "bool",
         "comment": "string",
     }
-    return _write_rows(Path(path), fields, _answer_rows(project))
+    return _write_rows(Path(path), fields, _answer_rows(project, names=names))
 
 
-def _answer_rows(project: Project) -> Iterator[list[tuple[object, ...]]]:
+def _answer_rows(project: Project, *, names: bool) -> Iterator[list[tuple[object, ...]]]:
     """The rows of :func:`write_answers` in parts, in the order in which the answers were submitted."""
     query = answers(
+        Account.id,
         Account.name,
         Account.excluded_at,
         Task.id,
@@ -456,15 +542,17 @@ def _answer_rows(project: Project) -> Iterator[list[tuple[object, ...]]]:
     query = query.order_by(Assignment.submitted_at, Assignment.id, Slot.id)
     query = query.execution_options(yield_per=_ANSWERS_AT_ONCE)
     with project.reading() as session:
+        check_answers(session)
         for partition in session.execute(query).partitions():
             rows: list[tuple[object, ...]] = []
-            for name, excluded_at, *values, selected_slot, slot, remarks in partition:
+            for account, name, excluded_at, *values, selected_slot, slot, remarks in partition:
+                shown_name = name if names else pseudonym(project, account)
                 remarks = remarks or {}
                 unsure = slot in remarks.get("unsure", ())
                 problem = slot in remarks.get("problem", ())
                 selected = selected_slot is not None
                 comment = remarks.get("comment")
-                rows.append((name, excluded_at is not None, *values, selected, unsure, problem, comment))
+                rows.append((shown_name, excluded_at is not None, *values, selected, unsure, problem, comment))
             yield rows
 
 

@@ -17,13 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.manifest import open_manifest
-from shiftbench.datasets.subset import of_classes
-from shiftbench.io.atomic import read_json
-from shiftbench.labels.catalogue import FOLDERS, label_space
-from shiftbench.labels.space import LabelSpace
-from shiftbench.settings.base import Setting
+from shiftbench import Dataset, LabelSpace, Setting, label_space
+from shiftbench.datasets import of_classes
+from shiftbench.extend.datasets import FOLDERS, open_manifest
+from shiftbench.extend.io import read_json
 from shiftbench.testsets.configuration import FILE
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
 

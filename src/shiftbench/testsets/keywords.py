@@ -7,12 +7,11 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import func, select
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError
-from shiftbench.io.hashing import digest
-from shiftbench.labels.catalogue import label_space
-from shiftbench.published.tables import published
-from shiftbench.reports.table import Column, Table
+from shiftbench import Dataset, label_space
+from shiftbench.extend.errors import BadImageError
+from shiftbench.extend.io import digest
+from shiftbench.extend.studies import published
+from shiftbench.extend.tables import Column, Table
 from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry
 from shiftbench.testsets.errors import WorkshopError

@@ -20,12 +20,21 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from shiftbench.labels.space import LabelSpace
+from shiftbench import LabelSpace
 from shiftbench.testsets.configuration import FILE, Configuration, read_configuration, write_configuration
-from shiftbench.testsets.database import AuditEntry, Database, ProjectRow, upgrade, without_password
+from shiftbench.testsets.database import (
+    REFERENCE,
+    AuditEntry,
+    Database,
+    Image,
+    PoolEntry,
+    ProjectRow,
+    upgrade,
+    without_password,
+)
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.images import ImageStore
 
@@ -52,7 +61,8 @@ class Project:
         self.folder = folder
         self.configuration = configuration
         self.database = database
-        self.images = ImageStore(folder, configuration.annotation.copy_pixels, configuration.annotation.copy_fit)
+        rules = configuration.annotation
+        self.images = ImageStore(folder, rules.copy_pixels, rules.copy_fit, self._common_reference_size)
         #: The clock; replaced in tests, so that leases expire without waiting.
         self.now: Callable[[], datetime] = utc_now
 
@@ -121,6 +131,15 @@ class Project:
     def sign(self, text: str) -> bytes:
         """What only this project can make of a text: opaque ids, codes and tokens."""
         return hmac.digest(self.secret, text.encode("utf-8", "replace"), hashlib.sha256)
+
+    def _common_reference_size(self) -> tuple[int, int] | None:
+        """The width and height that most references have; None if there are none."""
+        query = select(Image.width, Image.height).join(PoolEntry, PoolEntry.image_id == Image.id)
+        query = query.where(PoolEntry.role == REFERENCE).group_by(Image.width, Image.height)
+        query = query.order_by(func.count().desc(), Image.width.desc(), Image.height.desc())
+        with self.reading() as session:
+            row = session.execute(query.limit(1)).first()
+        return None if row is None else (row.width, row.height)
 
     def reading(self) -> AbstractContextManager[Session]:
         """A transaction that only reads."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shiftbench.reports.table import Column, Table
+from shiftbench.extend.tables import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
 from shiftbench.testsets.database import AuditEntry, Revision
 from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
 from shiftbench.testsets.pool.entries import ImportSummary, PoolCount
 from shiftbench.testsets.revisions import Difference, SetStatus
+from shiftbench.testsets.verify import DamagedRecord
 
 #: Rows of a long table shown in a terminal.
 _MOST_SHOWN = 40
+#: Images to replace that are named below each set.
+_MOST_NAMED = 10
 
 
 def _texts(*names: str) -> list[Column]:
@@ -81,6 +84,7 @@ def progress_table(rows: Sequence[ClassProgress]) -> Table:
             "places": row.places,
             "answered": row.answered,
             "in_hand": row.in_hand,
+            "closed": row.closed,
             "share": row.share,
         }
         for row in rows
@@ -94,6 +98,7 @@ def progress_table(rows: Sequence[ClassProgress]) -> Table:
     columns = [
         *_texts("class"),
         *_counts("tasks", "finished", "answered: answers", "places: required", "in_hand: in progress"),
+        *_counts("closed: closed tasks", optional=True),
         Column("share", "%", "number", times=100, places=1),
     ]
     unfinished = [record for record, row in zip(records, rows, strict=True) if row.share < 1]
@@ -193,16 +198,20 @@ def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> T
 
 
 def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> Table:
+    """The means of the latest revision of each set are those of the present counts; others are as sampled."""
+    reports: dict[int, Mapping[str, Any]] = {row.id: row.report for row in rows}
+    for status in statuses:
+        reports[status.revision.id] = status.report
     records = [
         {
             "set": row.set_name,
             "revision": row.number,
             "made": f"{row.made_at:%Y-%m-%d %H:%M}",
             "images": row.images,
-            "fallbacks": row.report["fallbacks"],
-            "short": sum(row.report["short"].values()),
-            "frequency": row.report["mean_frequency"],
-            "reference_frequency": row.report["reference_mean_frequency"],
+            "fallbacks": reports[row.id]["fallbacks"],
+            "short": sum(reports[row.id]["short"].values()),
+            "frequency": reports[row.id]["mean_frequency"],
+            "reference_frequency": reports[row.id]["reference_mean_frequency"],
             "strategy": row.sampling["strategy"],
             "state": "frozen" if row.frozen_at else "",
             "note": row.note,
@@ -220,7 +229,10 @@ def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> T
         Column("made", "made (UTC)", optional=True),
         Column("note", "note", optional=True),
     ]
-    lead = [f"{status.revision.set_name}: {_state_of_set(status)}" for status in statuses]
+    lead = []
+    for status in statuses:
+        lead.append(f"{status.revision.set_name}: {_state_of_set(status)}")
+        lead += [f"  {digest[:12]}: {reason}" for digest, reason in list(status.to_remove.items())[:_MOST_NAMED]]
     notes = ["selected: mean selection frequency, beside that of the reference"]
     return Table(columns, records, title="sets", lead=lead, notes=notes)
 
@@ -230,8 +242,12 @@ def _state_of_set(status: SetStatus) -> str:
     revision = status.revision
     if revision.frozen_at is not None:
         return f"frozen, {revision.images:,} images, fingerprint {revision.fingerprint}"
+    if status.problem is not None:
+        return f"the next revision cannot be sampled: {status.problem.message} ({status.problem.found})"
     if status.to_remove:
         return f"{len(status.to_remove)} images are to be replaced; sample the next revision"
+    if status.moved:
+        return f"{status.moved} images are now in another bin; sample the next revision"
     state = f"nothing removed from revision {revision.number}, {len(status.reviewed_classes)} classes reviewed"
     short = sum(status.short.values())
     if short:
@@ -301,3 +317,9 @@ def imported_table(done: ImportSummary) -> Table:
     data = {"source": done.source, "role": done.role, "new": done.new, "known": done.known, "refused": records}
     columns = [Column("image", "refused"), Column("why", "why")]
     return Table(columns, records, lead=lead, data=data, **_limited(records, "refused images"))
+
+
+def damage_table(damages: Sequence[DamagedRecord]) -> Table:
+    records = [{"kind": damage.kind, "which": damage.which, "what": damage.what} for damage in damages]
+    lead = [f"{len(records):,} damaged" if records else "everything is as it was written"]
+    return Table(_texts("kind", "which", "what"), records, title="damage", lead=lead, **_limited(records, "damages"))

@@ -6,7 +6,7 @@ model predictions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,7 @@ from typing import Literal
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from shiftbench.io.hashing import seeded_rank
+from shiftbench.extend.io import seeded_rank
 from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit, require
 from shiftbench.testsets.database import (
     CANDIDATE,
@@ -50,6 +50,8 @@ class ReviewPage:
     references: tuple[PoolEntry, ...]
     #: Whether the class has been reviewed.
     finished: bool
+    #: Similar images of a sampled image, by its entry: pairs that are confirmed or not judged yet.
+    partners: Mapping[int, Sequence[NearPair]]
 
 
 def review_page(project: Project, reviewer: int, set_name: str, class_key: str) -> ReviewPage:
@@ -66,6 +68,11 @@ def review_page(project: Project, reviewer: int, set_name: str, class_key: str) 
         references = sorted(
             session.scalars(query), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id)
         )
+        partners: dict[int, list[NearPair]] = {}
+        pairs = select(NearPair).where(NearPair.entry_id.in_([entry.id for entry in sampled]))
+        pairs = pairs.where(NearPair.state != "dismissed").options(selectinload(NearPair.other))
+        for pair in session.scalars(pairs.order_by(NearPair.id)):
+            partners.setdefault(pair.entry_id, []).append(pair)
         return ReviewPage(
             set_name=set_name,
             number=revision.number,
@@ -75,6 +82,7 @@ def review_page(project: Project, reviewer: int, set_name: str, class_key: str) 
             sampled=_by_date(sampled),
             references=_by_date(references[: len(sampled)]),
             finished=session.get(ClassReview, (revision.id, class_key)) is not None,
+            partners=partners,
         )
 
 

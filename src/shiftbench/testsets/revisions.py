@@ -7,11 +7,12 @@ strategies. Revisions are numbered from 1 and never deleted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Select, and_, func, insert, select
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, cast, func, insert, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.testsets.accounts import LEADS, REVIEWERS, permit
@@ -19,6 +20,7 @@ from shiftbench.testsets.configuration import check_name
 from shiftbench.testsets.database import (
     CANDIDATE,
     REFERENCE,
+    AuditEntry,
     ClassReview,
     Image,
     Mark,
@@ -30,6 +32,7 @@ from shiftbench.testsets.database import (
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, mean_frequency, read_frequencies
+from shiftbench.testsets.locks import alone
 from shiftbench.testsets.project import Project, record
 from shiftbench.testsets.sampling import AnnotatedImage, Choice, Sample, Sampling, SamplingRequest, make_sampling
 
@@ -40,6 +43,8 @@ SUSPECTED = "suspected near-duplicate, not yet reviewed"
 UNSEARCHED = "imported after the last search for near-duplicates"
 COPY = "the same bytes as a reference image"
 AMBIGUOUS = "a candidate of several classes, and of another as good or better"
+#: The reason for which an image that still fits its bin is replaced.
+OTHERS_PREFERRED = "the targets or the other candidates of its class have changed"
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,10 @@ class SampledImage:
     #: Whether it replaces an image of a bin or keyword that ran out.
     fallback: bool
 
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.digest, self.class_key, self.drawn_for, self.fallback)
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -68,7 +77,7 @@ class Difference:
     #: How many images both have.
     kept: int
     added: tuple[SampledImage, ...]
-    #: With the current reason; "" if a better image replaced it or the reason was withdrawn.
+    #: With the current reason, or the one for which a revision replaced it; "" if a reason was withdrawn.
     removed: tuple[tuple[SampledImage, str], ...]
 
 
@@ -77,14 +86,20 @@ class SetStatus:
     """The state of a set: its latest revision and what is left to do."""
 
     revision: Revision
-    #: Images of the latest revision that must be replaced, and why.
+    #: The report of the revision by the present counts of answers; that of a frozen revision is final.
+    report: Mapping[str, Any]
+    #: Images of the latest revision that must be replaced, and why: they were removed, or they no longer fit.
     to_remove: dict[str, str] = field(default_factory=dict)
+    #: Why the next revision cannot be sampled at present; None if it can.
+    problem: WorkshopError | None = None
     reviewed_classes: tuple[str, ...] = ()
     #: The number of all classes.
     classes: int = 0
     #: Images of the latest revision by class, and those of them that must be replaced.
     images: Counter[str] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
+    #: Images that stay, but for another bin or keyword than they were drawn for.
+    moved: int = 0
 
     @property
     def unreviewed(self) -> int:
@@ -92,9 +107,14 @@ class SetStatus:
         return self.classes - len(self.reviewed_classes)
 
     @property
+    def current(self) -> bool:
+        """The latest revision is what the present counts and marks ask for."""
+        return not self.to_remove and not self.moved and self.problem is None
+
+    @property
     def converged(self) -> bool:
-        """Every class was reviewed, and nothing was removed from the latest revision."""
-        return not self.to_remove and not self.unreviewed
+        """Every class was reviewed, and the latest revision is current."""
+        return self.current and not self.unreviewed
 
     @property
     def short(self) -> dict[str, int]:
@@ -113,29 +133,40 @@ def sample(
 ) -> tuple[Revision, bool]:
     """Sample the next revision of a set; returns it, and whether it differs from the previous one.
 
-    The first revision needs a strategy. Later ones keep all valid images and fill the gaps with the same strategy; new
-    options apply from then on. Only leads may choose strategy and options; reviewers may request the next revision.
+    The first revision needs a strategy. Later ones keep the images that are valid and still fit by their present
+    counts, and fill the gaps with the same strategy; new options apply from then on. Only leads may choose strategy and
+    options; reviewers may request the next revision.
     """
     check_name(set_name, "set")
     changes_plan = sampling is not None or per_class is not None or seed is not None
     with project.reading() as session:
         permit(session, by, LEADS if changes_plan else REVIEWERS)
-        before = session.scalars(_latest(set_name)).first()
-        if before is not None and before.frozen_at is not None:
-            raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")
-        plan = _plan(project, set_name, before, sampling, per_class, seed)
-        rows = read_frequencies(project, session)
-        reasons = exclusions(session)
-        previous = [] if before is None else read_images(session, before.id)
-    drawn = _draw(project, plan, rows, reasons, previous)
-    # An image may be a candidate of several classes, so a choice is found by class and digest.
-    candidates = {(row.class_key, row.digest): row for row in rows if row.role == CANDIDATE}
-    drawn_keys = {(choice.class_key, choice.id) for choice in drawn.choices}
-    report = _report(drawn, rows, reasons)
+    with alone(project, f"sample {set_name}", by=by):
+        with project.reading() as session:
+            before = session.scalars(_latest(set_name)).first()
+            if before is not None and before.frozen_at is not None:
+                raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")
+            plan = _plan(project, set_name, before, sampling, per_class, seed)
+            redraw = _redraw(project, session, plan, before)
+        return _store_revision(project, set_name, before, plan, redraw, note=note, by=by)
+
+
+def _store_revision(
+    project: Project,
+    set_name: str,
+    before: Revision | None,
+    plan: dict[str, Any],
+    redraw: Redraw,
+    *,
+    note: str,
+    by: int | None,
+) -> tuple[Revision, bool]:
+    """Store a sample as the next revision, unless it is the same as the revision before; returns as :func:`sample`."""
     with project.writing() as session:
         latest = _unchanged(session, set_name, before)
-        same_images = drawn_keys == {(image.class_key, image.digest) for image in previous}
-        if latest is not None and plan == latest.sampling and same_images:
+        if latest is not None and plan == latest.sampling and not redraw.changed:
+            # The images are the same, but their counts may have changed.
+            latest.report = redraw.report
             return latest, False
         revision = Revision(
             set_name=set_name,
@@ -143,17 +174,99 @@ def sample(
             made_at=project.now(),
             made_by=by,
             sampling=plan,
-            report=report,
+            report=redraw.report,
             note=note,
         )
         session.add(revision)
         session.flush()
-        entries = [candidates[choice.class_key, choice.id].entry for choice in drawn.choices]
-        _add_images(session, revision, drawn.choices, entries)
+        _add_images(session, revision, redraw.choices)
         if latest is not None:
             _carry_reviews(session, latest, revision)
-        record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(drawn.choices))
+        record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(redraw.choices))
         return revision, True
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """What sampling a set by the present counts and marks gives."""
+
+    #: The sampled images, by pool entry, in the set's random order.
+    choices: dict[int, Choice]
+    report: dict[str, Any]
+    #: Entries of the revision before that are not sampled again, and why.
+    replaced: dict[int, str]
+    #: How many images of the revision before are sampled for another bin or keyword.
+    moved: int
+    #: Whether the choices differ from the revision before in their images, bins or keywords.
+    changed: bool
+
+
+def _redraw(project: Project, session: Session, plan: dict[str, Any], before: Revision | None) -> Redraw:
+    """Sample by a plan and compare with the revision before.
+
+    Raises WorkshopError if there are too few answers for the plan.
+    """
+    rows = read_frequencies(project, session)
+    reasons = exclusions(session)
+    previous = [] if before is None else read_images(session, before.id)
+    drawn = _draw(project, plan, rows, reasons, previous)
+    # An image may be a candidate of several classes, so a choice is found by class and digest.
+    entries = {(row.class_key, row.digest): row.entry for row in rows if row.role == CANDIDATE}
+    choices = {entries[choice.class_key, choice.id]: choice for choice in drawn.choices}
+    previous_choices = {image.entry: image.choice for image in previous}
+    sampling = make_sampling(plan["strategy"], **plan["options"])
+    rows_by_entry = {row.entry: row for row in rows}
+    replaced = {}
+    for entry, choice in previous_choices.items():
+        if entry not in choices:
+            misfit = sampling.misfit(_annotated(rows_by_entry[entry]), choice)
+            replaced[entry] = reasons.get(entry) or misfit or OTHERS_PREFERRED
+    report = _report(drawn, rows, reasons, choices)
+    # Marks and other exclusions are not stored here: they have records of their own and may be withdrawn.
+    report["replaced"] = {str(entry): reason for entry, reason in replaced.items() if entry not in reasons}
+    moved = sum(choices[entry] != choice for entry, choice in previous_choices.items() if entry in choices)
+    return Redraw(choices, report, replaced, moved, changed=choices != previous_choices)
+
+
+def redraw_revision(project: Project, session: Session, revision: Revision) -> Redraw:
+    """What sampling would change now, if it were done again as for this revision."""
+    return _redraw(project, session, revision.sampling, revision)
+
+
+#: For each project and revision: the state of the pool, and the redraw by it.
+_LAST_REDRAWS: WeakKeyDictionary[Project, dict[int, tuple[object, Redraw]]] = WeakKeyDictionary()
+#: Entries of the audit log that change nothing of what is sampled.
+_IRRELEVANT_ACTIONS = ("login", "refused", "join", "invite", "recruit", "review", "undo review", "sample", "password")
+
+
+def _last_redraw(project: Project, session: Session, revision: Revision) -> Redraw:
+    """As :func:`redraw_revision`, but made only once for each state of the pool: pages ask for it often."""
+    state = _pool_state(session)
+    last_redraws = _LAST_REDRAWS.setdefault(project, {})
+    last = last_redraws.get(revision.id)
+    if last is not None and last[0] == state:
+        return last[1]
+    redraw = redraw_revision(project, session, revision)
+    last_redraws[revision.id] = (state, redraw)
+    return redraw
+
+
+def _pool_state(session: Session) -> object:
+    """Numbers that differ when counts of answers, marks, pairs or keywords have changed."""
+    # PostgreSQL refuses products that do not fit the type of the id.
+    entry_id = cast(PoolEntry.id, BigInteger)
+    weighted_counts = select(
+        func.count(),
+        func.sum(entry_id * PoolEntry.annotations),
+        func.sum(entry_id * PoolEntry.selected),
+        func.sum(entry_id * PoolEntry.selected * PoolEntry.selected),
+    )
+    last_action = select(func.max(AuditEntry.id)).where(AuditEntry.action.not_in(_IRRELEVANT_ACTIONS))
+    return (*session.execute(weighted_counts).one(), session.scalars(last_action).one())
+
+
+def _annotated(row: ImageFrequency) -> AnnotatedImage:
+    return AnnotatedImage(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
 
 
 def _latest(set_name: str) -> Select[Revision]:
@@ -168,10 +281,11 @@ def _unchanged(session: Session, set_name: str, before: Revision | None) -> Revi
     return latest
 
 
-def _report(drawn: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str]) -> dict[str, object]:
+def _report(
+    drawn: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str], entries: Collection[int]
+) -> dict[str, Any]:
     """What is stored about a sample: its counts, its mean frequency, and how many candidates were excluded and why."""
-    drawn_keys = {(choice.class_key, choice.id) for choice in drawn.choices}
-    sampled = [row for row in rows if row.role == CANDIDATE and (row.class_key, row.digest) in drawn_keys]
+    sampled = [row for row in rows if row.entry in entries]
     references = [row for row in rows if row.role == REFERENCE]
     return {
         **drawn.as_data(),
@@ -181,8 +295,8 @@ def _report(drawn: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, st
     }
 
 
-def _add_images(session: Session, revision: Revision, choices: Sequence[Choice], entries: Sequence[int]) -> None:
-    """Store the images of a new revision; ``entries`` are the pool entries of the choices."""
+def _add_images(session: Session, revision: Revision, choices: Mapping[int, Choice]) -> None:
+    """Store the images of a new revision, by pool entry."""
     values = [
         {
             "revision_id": revision.id,
@@ -191,7 +305,7 @@ def _add_images(session: Session, revision: Revision, choices: Sequence[Choice],
             "drawn_for": choice.drawn_for,
             "fallback": choice.fallback,
         }
-        for position, (choice, entry) in enumerate(zip(choices, entries, strict=True))
+        for position, (entry, choice) in enumerate(choices.items())
     ]
     session.execute(insert(RevisionImage), values)
 
@@ -254,20 +368,15 @@ def _draw(
     reasons: dict[int, str],
     previous: Sequence[SampledImage],
 ) -> Sample:
-    """Sample by the plan, keeping the previous images that have no reason to be excluded.
+    """Sample by the plan, keeping the previous images that have no reason to be excluded and still fit.
 
     Raises WorkshopError if no candidate can be sampled.
     """
-    kept = [
-        Choice(image.digest, image.class_key, image.drawn_for, image.fallback)
-        for image in previous
-        if image.entry not in reasons
-    ]
+    kept = [image.choice for image in previous if image.entry not in reasons]
     images: dict[str, list[AnnotatedImage]] = {CANDIDATE: [], REFERENCE: []}
     for row in rows:
         if row.role == REFERENCE or row.entry not in reasons:
-            image = AnnotatedImage(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
-            images[row.role].append(image)
+            images[row.role].append(_annotated(row))
     request = SamplingRequest(
         images[CANDIDATE], images[REFERENCE], project.space.keys, plan["per_class"], plan["seed"], kept
     )
@@ -307,13 +416,14 @@ def revision_images(project: Project, set_name: str, number: int | None = None) 
 
 
 def difference(project: Project, set_name: str, old: int, new: int) -> Difference:
-    """What changed from one revision to another; removed images come with the reviewers' marks."""
+    """What changed from one revision to another; removed images come with reasons and the reviewers' marks."""
     with project.reading() as session:
         before = {image.entry: image for image in read_images(session, find_row(session, set_name, old).id)}
         after = {image.entry: image for image in read_images(session, find_row(session, set_name, new).id)}
         removed_images = [image for entry, image in before.items() if entry not in after]
         is_removed = PoolEntry.id.in_([image.entry for image in removed_images])
-        reasons = exclusions(session, is_removed)
+        reasons = _stored_reasons(session, set_name, old, new)
+        reasons.update(exclusions(session, is_removed))
         for entry in session.scalars(select(PoolEntry).where(is_removed, PoolEntry.marks.any())):
             marks = [f"{mark.kind}: {mark.note}" if mark.note else mark.kind for mark in entry.marks]
             reasons[entry.id] = "; ".join(marks)
@@ -322,25 +432,57 @@ def difference(project: Project, set_name: str, old: int, new: int) -> Differenc
     return Difference(set_name, old, new, len(before) - len(removed), added, removed)
 
 
+def _stored_reasons(session: Session, set_name: str, old: int, new: int) -> dict[int, str]:
+    """Why images that no longer fitted were replaced after the revision ``old``, by pool entry."""
+    query = select(Revision).where(Revision.set_name == set_name, Revision.number > old, Revision.number <= new)
+    reasons: dict[int, str] = {}
+    for revision in session.scalars(query.order_by(Revision.number)):
+        # Revisions of earlier versions have no such reasons.
+        for entry, reason in revision.report.get("replaced", {}).items():
+            reasons[int(entry)] = reason
+    return reasons
+
+
 def set_status(project: Project, set_name: str) -> SetStatus:
     """The latest revision of a set, and what is left to do before it can be frozen."""
     with project.reading() as session:
         revision = find_row(session, set_name)
-        reasons = {}
-        if revision.frozen_at is None:
-            reasons = exclusions(session, in_revision(revision.id))
         query = select(PoolEntry.id, Image.digest, PoolEntry.class_key).join(Image).where(in_revision(revision.id))
         images = session.execute(query).all()
         reviews = select(ClassReview.class_key).where(ClassReview.revision_id == revision.id)
         reviewed = set(session.scalars(reviews))
+        report: dict[str, Any] = dict(revision.report)
+        reasons: dict[int, str] = {}
+        moved = 0
+        problem = None
+        if revision.frozen_at is None:
+            try:
+                redraw = _last_redraw(project, session, revision)
+                reasons = redraw.replaced
+                moved = redraw.moved
+            except WorkshopError as error:
+                problem = error
+                reasons = exclusions(session, in_revision(revision.id))
+            report["mean_frequency"] = _mean_frequency(session, in_revision(revision.id))
+            report["reference_mean_frequency"] = _mean_frequency(session, PoolEntry.role == REFERENCE)
     return SetStatus(
         revision=revision,
+        report=report,
         to_remove={digest: reasons[entry] for entry, digest, _ in images if entry in reasons},
+        problem=problem,
         reviewed_classes=tuple(key for key in project.space.keys if key in reviewed),
         classes=len(project.space),
         images=Counter(class_key for _, _, class_key in images),
         removed=Counter(class_key for entry, _, class_key in images if entry in reasons),
+        moved=moved,
     )
+
+
+def _mean_frequency(session: Session, where: ColumnElement[bool]) -> float | None:
+    """The present mean selection frequency of the entries with answers; None if there are none."""
+    mean = func.avg(PoolEntry.selected * 1.0 / PoolEntry.annotations)
+    value = session.scalars(select(mean).where(where, PoolEntry.annotations > 0)).one()
+    return None if value is None else float(value)
 
 
 def set_names(project: Project) -> list[str]:

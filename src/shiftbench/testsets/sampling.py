@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import ClassVar
 
-from shiftbench.registry import Registry
+from shiftbench.extend.registration import Registry
 from shiftbench.testsets.errors import WorkshopError
 
 
@@ -55,7 +55,7 @@ class SamplingRequest:
     #: Images to sample per class.
     per_class: int
     seed: int = 0
-    #: Images of the previous revision that are still valid; they are kept.
+    #: Images of the previous revision. Those that still fit, by their present counts, are drawn before others.
     kept: Sequence[Choice] = ()
 
     def __post_init__(self) -> None:
@@ -74,13 +74,30 @@ class SamplingRequest:
         """The candidates of a class with at least ``least`` annotations, by id."""
         return [image for image in self._by_class[key] if image.annotations >= least]
 
-    def kept_of(self, key: str) -> list[Choice]:
-        return [choice for choice in self.kept if choice.class_key == key]
+    @cached_property
+    def _kept_for(self) -> dict[tuple[str, str], str]:
+        """The bin or keyword of each kept image, by class and id."""
+        return {(choice.class_key, choice.id): choice.drawn_for for choice in self.kept}
 
-    def draw(self, candidates: Iterable[AnnotatedImage], count: int) -> list[AnnotatedImage]:
-        """``count`` random candidates, or all if there are fewer."""
-        ranked = sorted(candidates, key=lambda image: draw_rank(self.seed, image.class_key, image.id))
-        return ranked[: max(0, count)]
+    def draw(self, candidates: Iterable[AnnotatedImage], count: int, drawn_for: str) -> list[AnnotatedImage]:
+        """``count`` candidates for a bin or keyword, or all if there are fewer.
+
+        Images that were drawn for it before come first, then the other kept images, then new ones at random.
+        """
+        if count <= 0:
+            return []
+
+        def rank(image: AnnotatedImage) -> tuple[int, bytes]:
+            kept_for = self._kept_for.get((image.class_key, image.id))
+            if kept_for is None:
+                turn = 2
+            elif kept_for == drawn_for:
+                turn = 0
+            else:
+                turn = 1
+            return turn, draw_rank(self.seed, image.class_key, image.id)
+
+        return sorted(candidates, key=rank)[:count]
 
 
 @dataclass(frozen=True)
@@ -145,7 +162,12 @@ class Sampling(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def sample(self, request: SamplingRequest) -> Sample: ...
+    def sample(self, request: SamplingRequest) -> Sample:
+        """The sample. Images of the previous revision that fit by their present counts are drawn before others."""
+
+    @abstractmethod
+    def misfit(self, image: AnnotatedImage, choice: Choice) -> str:
+        """Why the present counts of an image no longer fit what it was drawn for; "" if they do."""
 
     def options(self) -> dict[str, object]:
         """The options as they are stored with a revision."""
@@ -176,6 +198,13 @@ def draw_rank(seed: int, *parts: str) -> bytes:
     drawn images do not matter: the next image drawn is always the next in rank."""
     text = "\0".join([str(seed), *parts])
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+def _too_few_annotations(image: AnnotatedImage, least: int) -> str:
+    """The reason why an image with fewer than ``least`` annotations cannot be sampled; "" if it has enough."""
+    if image.annotations >= least:
+        return ""
+    return f"{image.annotations} annotations, fewer than {least}"
 
 
 def largest_remainder(weights: Sequence[int], total: int, *, ties_to_last: bool = False) -> list[int]:
@@ -240,58 +269,49 @@ class MatchedFrequency(Sampling):
         end = "]" if place == self.bins - 1 else ")"
         return f"[{place / self.bins:g}, {(place + 1) / self.bins:g}{end}"
 
+    def misfit(self, image: AnnotatedImage, choice: Choice) -> str:
+        too_few = _too_few_annotations(image, max(1, self.min_annotations))
+        if too_few:
+            return too_few
+        present = self.bin_name(self.bin_of(image))
+        if present == choice.drawn_for or choice.fallback:
+            return ""
+        return f"drawn for {choice.drawn_for}, now {image.selected} of {image.annotations}"
+
     def _class(self, request: SamplingRequest, key: str, histogram: Mapping[int, int]) -> ClassSample:
-        """The sample of one class: kept images, then every bin from its own images, then fallbacks."""
+        """The sample of one class: every bin from its own images, then fallbacks."""
         bins = range(self.bins)
         names = [self.bin_name(bin_index) for bin_index in bins]
         targets = largest_remainder([histogram[bin_index] for bin_index in bins], request.per_class, ties_to_last=True)
-        # If the set is made smaller, only the first of the kept images stay.
-        kept = request.kept_of(key)[: request.per_class]
-        needs = self._needs(request.per_class, targets, names, kept)
-        kept_ids = {choice.id for choice in kept}
         available: list[list[AnnotatedImage]] = [[] for _ in bins]
-        for image in request.candidates_of(key, self.min_annotations):
-            if image.id not in kept_ids:
-                available[self.bin_of(image)].append(image)
-        choices = list(kept)
+        for image in request.candidates_of(key, max(1, self.min_annotations)):
+            available[self.bin_of(image)].append(image)
+        needs = list(targets)
+        choices: list[Choice] = []
         # Every bin is filled before any fallback: only images that their own bin leaves over replace others.
         for bin_index in bins:
-            drawn = request.draw(available[bin_index], needs[bin_index])
+            drawn = request.draw(available[bin_index], needs[bin_index], names[bin_index])
             needs[bin_index] -= len(drawn)
             choices += [Choice(image.id, key, names[bin_index]) for image in drawn]
             available[bin_index] = [image for image in available[bin_index] if image not in drawn]
         if self.upward:
             for bin_index in bins:
-                fallbacks = _draw_fallbacks(request, available[bin_index + 1 :], needs[bin_index])
+                higher_bins = available[bin_index + 1 :]
+                fallbacks = _draw_fallbacks(request, higher_bins, needs[bin_index], names[bin_index])
                 choices += [Choice(image.id, key, names[bin_index], fallback=True) for image in fallbacks]
         return ClassSample(key, tuple(choices), request.per_class, dict(zip(names, targets, strict=True)))
 
-    def _needs(self, per_class: int, targets: Sequence[int], names: Sequence[str], kept: Sequence[Choice]) -> list[int]:
-        """How many images each bin still needs.
-
-        If new answers have changed the targets, a bin may already hold more than its target: then the lowest bins get
-        fewer, so that the size of the class stays the same.
-        """
-        kept_per_bin = Counter(choice.drawn_for for choice in kept)
-        needs = [max(0, target - kept_per_bin[name]) for target, name in zip(targets, names, strict=True)]
-        surplus = sum(needs) - (per_class - len(kept))
-        for bin_index in range(self.bins):
-            fewer = min(needs[bin_index], max(0, surplus))
-            needs[bin_index] -= fewer
-            surplus -= fewer
-        return needs
-
 
 def _draw_fallbacks(
-    request: SamplingRequest, higher_bins: Sequence[list[AnnotatedImage]], count: int
+    request: SamplingRequest, higher_bins: Sequence[list[AnnotatedImage]], count: int, drawn_for: str
 ) -> list[AnnotatedImage]:
     """Draw images from the lowest of these bins that has some left, and remove them from it."""
     fallbacks: list[AnnotatedImage] = []
     for images in higher_bins:
-        while images and len(fallbacks) < count:
-            image = request.draw(images, 1)[0]
+        drawn = request.draw(images, count - len(fallbacks), drawn_for)
+        for image in drawn:
             images.remove(image)
-            fallbacks.append(image)
+        fallbacks += drawn
     return fallbacks
 
 
@@ -321,16 +341,26 @@ class Threshold(Sampling):
             raise WorkshopError("threshold for an unknown class", found=unknown[0])
         classes = []
         for key in request.classes:
-            threshold = self.overrides.get(key, self.threshold)
+            threshold = self._threshold_of(key)
             name = f"at least {threshold:g}"
-            kept = request.kept_of(key)[: request.per_class]
-            kept_ids = {choice.id for choice in kept}
             annotated = request.candidates_of(key, max(1, self.min_annotations))
-            good = [image for image in annotated if image.frequency >= threshold and image.id not in kept_ids]
-            drawn = request.draw(good, request.per_class - len(kept))
-            choices = (*kept, *(Choice(image.id, key, name) for image in drawn))
+            good = [image for image in annotated if image.frequency >= threshold]
+            drawn = request.draw(good, request.per_class, name)
+            choices = tuple(Choice(image.id, key, name) for image in drawn)
             classes.append(ClassSample(key, choices, request.per_class, {name: request.per_class}))
         return Sample(tuple(classes), request.seed)
+
+    def _threshold_of(self, key: str) -> float:
+        return self.overrides.get(key, self.threshold)
+
+    def misfit(self, image: AnnotatedImage, choice: Choice) -> str:
+        too_few = _too_few_annotations(image, max(1, self.min_annotations))
+        if too_few:
+            return too_few
+        threshold = self._threshold_of(image.class_key)
+        if image.frequency >= threshold:
+            return ""
+        return f"selected by {image.selected} of {image.annotations}, below {threshold:g}"
 
 
 @samplings.register("top-images")
@@ -360,16 +390,21 @@ class TopImages(Sampling):
             classes.append(ClassSample(key, choices, request.per_class, {"top": request.per_class}))
         return Sample(tuple(classes), request.seed)
 
+    def misfit(self, image: AnnotatedImage, choice: Choice) -> str:
+        return _too_few_annotations(image, max(1, self.min_annotations))
+
 
 @samplings.register("keywords")
 @dataclass(frozen=True)
 class Keywords(Sampling):
     """The most frequent keywords of each class, each with its share of the reference images (004, B.1 and B.2.9).
 
-    Unbalanced, as in version 4 of CIFAR-10.1: a keyword gets its share of the whole set (number of classes times images
-    per class), rounded up; classes with many infrequent keywords end up smaller. ``balanced``, as in version 6: a
-    keyword gets its share among the top keywords of its class, rounded down, then one more for the largest fractions
-    until the class is full; missing images are taken from the keywords with the next largest fractions.
+    Unbalanced: a keyword gets its share among the top keywords of all classes, so that the set has as many images as
+    the number of classes times ``per_class``; classes with many infrequent keywords end up smaller. ``round_up``, as in
+    version 4 of CIFAR-10.1: a keyword gets its share of all references, rounded up; small sets get much larger by
+    that, because every keyword gets an image. ``balanced``, as in version 6: a keyword gets its share among the top
+    keywords of its class. Shares are rounded down, then one more is added for the largest fractions; missing images of
+    a balanced class are taken from the keywords with the next largest fractions.
     """
 
     name: ClassVar[str] = "keywords"
@@ -377,9 +412,11 @@ class Keywords(Sampling):
     #: Keywords per class: in CIFAR-10.1 25, or 50 for the balanced version.
     top: int = 25
     balanced: bool = False
-    #: Required annotations (none by default) and selection frequency of candidates.
+    round_up: bool = False
+    #: Required annotations, none by default.
     min_annotations: int = 0
-    min_frequency: float = 0.0
+    #: Required selection frequency of candidates that have annotations: annotators rejected those below it.
+    min_frequency: float = 0.5
 
     def sample(self, request: SamplingRequest) -> Sample:
         counts: dict[str, Counter[str]] = {key: Counter() for key in request.classes}
@@ -393,31 +430,47 @@ class Keywords(Sampling):
                 found=", ".join(without_keywords[:5]),
                 hint="shiftbench testset keywords DIR DATASET, the review page Keywords, or a column of the manifest",
             )
-        set_size = request.per_class * len(request.classes)
-        reference_count = sum(counter.total() for counter in counts.values())
-        classes = []
+        top_keywords = {}
         for key in request.classes:
             most_frequent = sorted(counts[key].items(), key=lambda item: (-item[1], item[0]))
-            top = dict(most_frequent[: self.top])
-            if self.balanced:
-                shares = largest_remainder(list(top.values()), request.per_class)
-            else:
-                # The negation of a negated floor division rounds up, in integers.
-                shares = [-(-set_size * count // reference_count) for count in top.values()]
-            classes.append(self._class(request, key, top, dict(zip(top, shares, strict=True))))
+            top_keywords[key] = dict(most_frequent[: self.top])
+        reference_count = sum(counter.total() for counter in counts.values())
+        shares = self._shares(request, top_keywords, reference_count)
+        classes = [self._class(request, key, top_keywords[key], shares[key]) for key in request.classes]
         return Sample(tuple(classes), request.seed)
+
+    def _shares(
+        self, request: SamplingRequest, top_keywords: Mapping[str, Mapping[str, int]], reference_count: int
+    ) -> dict[str, dict[str, int]]:
+        """How many images each keyword of each class should have."""
+        shares: dict[str, dict[str, int]] = {}
+        set_size = request.per_class * len(request.classes)
+        if self.balanced:
+            for key, top in top_keywords.items():
+                counts = largest_remainder(list(top.values()), request.per_class)
+                shares[key] = dict(zip(top, counts, strict=True))
+        elif self.round_up:
+            for key, top in top_keywords.items():
+                # The negation of a negated floor division rounds up, in integers.
+                shares[key] = {word: -(-set_size * count // reference_count) for word, count in top.items()}
+        else:
+            all_counts: list[int] = []
+            for top in top_keywords.values():
+                all_counts += top.values()
+            targets = iter(largest_remainder(all_counts, set_size))
+            for key, top in top_keywords.items():
+                shares[key] = {word: next(targets) for word in top}
+        return shares
 
     def _class(
         self, request: SamplingRequest, key: str, top: Mapping[str, int], wished: Mapping[str, int]
     ) -> ClassSample:
         """The sample of one class, from the counts of its top keywords and their targets."""
         target = sum(wished.values())
-        choices = [choice for choice in request.kept_of(key) if choice.drawn_for in wished][:target]
-        kept_per_keyword = Counter(choice.drawn_for for choice in choices)
-        available = self._available(request, key, top, {choice.id for choice in choices})
+        choices: list[Choice] = []
+        available = self._available(request, key, top)
         for keyword, count in wished.items():
-            missing = min(count - kept_per_keyword[keyword], target - len(choices))
-            drawn = request.draw(available[keyword], missing)
+            drawn = request.draw(available[keyword], count, keyword)
             choices += [Choice(image.id, key, keyword) for image in drawn]
             available[keyword] = [image for image in available[keyword] if image not in drawn]
         if self.balanced:
@@ -427,17 +480,31 @@ class Keywords(Sampling):
             while len(choices) < target and any(available.values()):
                 for keyword in order:
                     if available[keyword] and len(choices) < target:
-                        image = request.draw(available[keyword], 1)[0]
+                        image = request.draw(available[keyword], 1, keyword)[0]
                         available[keyword].remove(image)
                         choices.append(Choice(image.id, key, keyword, fallback=True))
         return ClassSample(key, tuple(choices), target, wished)
 
     def _available(
-        self, request: SamplingRequest, key: str, keywords: Iterable[str], kept_ids: Collection[str]
+        self, request: SamplingRequest, key: str, keywords: Iterable[str]
     ) -> dict[str, list[AnnotatedImage]]:
-        """The candidates of a class that were not kept and are good enough, by keyword."""
+        """The candidates of a class that are good enough, by keyword."""
         available: dict[str, list[AnnotatedImage]] = {keyword: [] for keyword in keywords}
         for image in request.candidates_of(key, self.min_annotations):
-            if image.id not in kept_ids and image.keyword in available and image.frequency >= self.min_frequency:
+            if image.keyword in available and not self._rejected(image):
                 available[image.keyword].append(image)
         return available
+
+    def misfit(self, image: AnnotatedImage, choice: Choice) -> str:
+        too_few = _too_few_annotations(image, self.min_annotations)
+        if too_few:
+            return too_few
+        if self._rejected(image):
+            return f"selected by {image.selected} of {image.annotations}, below {self.min_frequency:g}"
+        if image.keyword != choice.drawn_for:
+            return f"drawn for {choice.drawn_for!r}, now {image.keyword!r}"
+        return ""
+
+    def _rejected(self, image: AnnotatedImage) -> bool:
+        """Whether annotators saw an image and too few of them selected it."""
+        return image.annotations > 0 and image.frequency < self.min_frequency

@@ -15,33 +15,33 @@ from typing import Literal
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ShiftbenchError, listed, shell_command
-from shiftbench.io import html
-from shiftbench.io.atomic import write_atomically
-from shiftbench.io.hashing import seeded_rank
-from shiftbench.io.paths import Location
-from shiftbench.metrics.accuracy import hits
+from shiftbench import Dataset, Predictions, ShiftbenchError
+from shiftbench.extend import html
+from shiftbench.extend.errors import BadImageError, listed, shell_command
+from shiftbench.extend.io import Location, seeded_rank, write_atomically
+from shiftbench.extend.metrics import hits
+from shiftbench.extend.settings import StoredResults
+from shiftbench.extend.studies import Line, ShiftAxes, bins_of, check_unique, reproducibility
+from shiftbench.extend.tables import (
+    Column,
+    Table,
+    bins_table,
+    figure_marks,
+    lines_table,
+    marking,
+    reproducibility_table,
+    to_html,
+    with_models,
+)
 from shiftbench.reports.figures import PaperFigure, bins, scatter
 from shiftbench.reports.figures import revisions as draw_revisions
-from shiftbench.reports.figures.style import marking
-from shiftbench.reports.models import figure_marks, with_models
-from shiftbench.reports.study_tables import bins_table, lines_table, reproducibility_table
-from shiftbench.reports.table import Column, Table
-from shiftbench.reports.writers import to_html
-from shiftbench.runs.results import StoredResults
-from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import StudyError, check_unique
-from shiftbench.studies.fits import Line
-from shiftbench.studies.reproducibility import bins_of, reproducibility
-from shiftbench.studies.results import Results
-from shiftbench.studies.study import ShiftAxes, Study
+from shiftbench.studies import Results, Study, StudyError
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.followups.hard_images import hardest_images
 from shiftbench.testsets.followups.set_effects import impact_of_revisions
 from shiftbench.testsets.freeze import all_revisions_dataset, predictions_on, require_frozen
 from shiftbench.testsets.frozen import FrozenSet
-from shiftbench.testsets.pool.images import square
+from shiftbench.testsets.pool.images import fitted
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revisions
 
@@ -132,10 +132,18 @@ class _Set:
         """The k of the top-k accuracies that make sense for this number of classes."""
         return (1, 5) if len(self.frozen.space) > 5 else (1,)
 
+    def without_classes(self, k: int) -> list[str]:
+        """Models whose predictions do not have the best k classes of each image, such as imported top-1 files."""
+        return sorted({row.classifier for row in (*self.original, *self.new) if not _has_classes(row, k)})
+
     def results(self, k: int = 1) -> Results:
-        """Top-k accuracies on both; nan for a model that was evaluated on one of them only."""
-        hits_on_original = {predictions.classifier: hits(predictions, k) for predictions in self.original}
-        hits_on_new = {predictions.classifier: hits(predictions, k) for predictions in self.new}
+        """Top-k accuracies on both, of the models that have the best k classes; nan for a model that was evaluated on
+        one of them only."""
+        left_out = self.without_classes(k)
+        original = [row for row in self.original if row.classifier not in left_out]
+        new = [row for row in self.new if row.classifier not in left_out]
+        hits_on_original = {predictions.classifier: hits(predictions, k) for predictions in original}
+        hits_on_new = {predictions.classifier: hits(predictions, k) for predictions in new}
         models = tuple(sorted(hits_on_original | hits_on_new))
         values = np.full((len(models), 2), np.nan)
         sizes = np.zeros((len(models), 2))
@@ -145,6 +153,10 @@ class _Set:
                     values[row, column] = float(hits_by_model[model].mean())
                     sizes[row, column] = len(hits_by_model[model])
         return Results(models, self.names, values, "fraction", dict(zip(self.names, sizes.T, strict=True)))
+
+
+def _has_classes(predictions: Predictions, k: int) -> bool:
+    return bool(predictions.top.shape[1] >= min(k, len(predictions.space)))
 
 
 def study_sets(
@@ -244,6 +256,11 @@ def _compare_set(study: TestsetStudy, testset: _Set, level: float) -> dict[str, 
     }
     for k in testset.tops:
         with study.without(f"top-{k} accuracies of {frozen.set_name!r}"):
+            left_out = testset.without_classes(k)
+            if left_out:
+                study.notes.append(
+                    f"{frozen.set_name}: top-{k} without {listed(left_out)}, whose predictions have fewer classes"
+                )
             results = testset.results(k)
             comparison = reproducibility(
                 results.column(x),
@@ -254,7 +271,7 @@ def _compare_set(study: TestsetStudy, testset: _Set, level: float) -> dict[str, 
                 level=level,
                 unit="fraction",
             )
-            row["models"] = len(comparison.rows)
+            row.setdefault("models", len(comparison.rows))
             row[f"top{k}"] = comparison.mean_change
             study.tables[f"{frozen.set_name}: top-{k} accuracy"] = reproducibility_table(comparison, x, y)
     return row
@@ -333,7 +350,8 @@ def _revisions(study: TestsetStudy, project: Project, testset: _Set, workspace: 
     lines: dict[str, Line] = {}
     for k in testset.tops:
         with study.without(f"top-{k} accuracies of the revisions of {name!r}"):
-            impact = impact_of_revisions(image_ids, union_predictions, k=k, level=level)
+            with_classes = [predictions for predictions in union_predictions if _has_classes(predictions, k)]
+            impact = impact_of_revisions(image_ids, with_classes, k=k, level=level)
             impacts[f"top-{k}"] = impact
             study.tables[f"{name}: impact of revisions, top-{k}"] = impact
             title = f"{name}: revisions and the original set, top-{k}"
@@ -439,6 +457,6 @@ def _grid(dataset: Dataset, captions: Mapping[int, str], *, alike: bool = False)
             figures.append(html.missing_figure(caption))
             continue
         if alike:
-            pixels = square(pixels, html.LONGEST)
+            pixels = fitted(pixels, (html.LONGEST, html.LONGEST))
         figures.append(html.figure(pixels, caption))
     return html.grid(figures)

@@ -10,9 +10,11 @@ from typing import TypeVar
 from sqlalchemy import Select, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from shiftbench.io.hashing import seeded_rank
+from shiftbench.extend.io import seeded_rank
+from shiftbench.testsets.configuration import AnnotationRules
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, Image, Mark, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.locks import alone
 from shiftbench.testsets.project import Project, record
 
 T = TypeVar("T")
@@ -41,7 +43,7 @@ def make_tasks(project: Project) -> TasksMade:
     rules = project.configuration.annotation
     counts = Counter[str]()
     few_references: dict[str, int] = {}
-    with project.writing() as session:
+    with alone(project, "tasks"), project.writing() as session:
         references = _References(project, session)
         for key in project.space.keys:
             class_references = references.by_class[key]
@@ -63,24 +65,31 @@ def make_tasks(project: Project) -> TasksMade:
                 add_task(project, session, key, [*candidates, *controls])
                 counts.update(tasks=1, candidates=len(candidates), references=len(controls))
         record(project, session, "tasks", **counts)
-        enlarged = _enlarged_shares(session, rules.copy_pixels)
+        enlarged = _enlarged_shares(session, rules)
     return TasksMade(counts["tasks"], counts["candidates"], counts["references"], few_references, enlarged)
 
 
 def _new_candidates() -> Select[int]:
-    """Candidates that are in no grid, except marked ones and copies of a reference, which no set can contain."""
+    """Candidates that are in no valid grid, except marked ones and copies of a reference, which no set can contain."""
     twin = aliased(PoolEntry)
+    in_valid_grid = exists().where(Slot.entry_id == PoolEntry.id, Slot.task_id == Task.id, Task.cancelled_at.is_(None))
     return select(PoolEntry.id).where(
         PoolEntry.role == CANDIDATE,
-        ~exists().where(Slot.entry_id == PoolEntry.id),
+        ~in_valid_grid,
         ~exists().where(twin.image_id == PoolEntry.image_id, twin.role == REFERENCE),
         ~exists().where(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None)),
     )
 
 
-def _enlarged_shares(session: Session, copy_pixels: int) -> dict[str, float]:
-    """By role, the share of images that have a side shorter than that of the copies."""
-    is_small = (Image.width < copy_pixels) | (Image.height < copy_pixels)
+def _enlarged_shares(session: Session, rules: AnnotationRules) -> dict[str, float]:
+    """By role, the share of images that are enlarged in their copies."""
+    is_narrow = Image.width < rules.copy_pixels
+    is_low = Image.height < rules.copy_pixels
+    if rules.copy_fit == "crop":
+        is_small = is_narrow | is_low
+    else:
+        # The longer side of the whole image gets that many pixels.
+        is_small = is_narrow & is_low
     query = select(PoolEntry.role, func.avg(case((is_small, 1.0), else_=0.0))).join(Image).group_by(PoolEntry.role)
     return {role: float(share) for role, share in session.execute(query)}
 
@@ -114,7 +123,8 @@ class _References:
         self.own_uses: Counter[int] = Counter()
         self._other_uses: Counter[int] = Counter()
         query = select(Slot.entry_id, Task.class_key == PoolEntry.class_key).join(Task).join(PoolEntry)
-        for entry, of_own_class in session.execute(query.where(PoolEntry.role == REFERENCE)):
+        query = query.where(PoolEntry.role == REFERENCE, Task.cancelled_at.is_(None))
+        for entry, of_own_class in session.execute(query):
             if of_own_class:
                 self.own_uses[entry] += 1
             else:

@@ -21,7 +21,7 @@ from datetime import date
 from pathlib import Path
 from urllib.parse import quote_plus
 
-from shiftbench.reports.table import Column, Table
+from shiftbench.extend.tables import Column, Table
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
 from shiftbench.testsets.errors import WorkshopError
 
@@ -319,9 +319,9 @@ def _queries(
     synonyms = [entry.title] if synset is None else list(synset.words)
     queries = list(synonyms)
     if step >= _STEP_GLOSS_WORDS and synset is not None:
-        words = _hypernym_words_in_gloss(synset, wordnet)
+        names = _hypernyms_in_gloss(synset, wordnet)
         for synonym in synonyms:
-            queries += [f"{synonym} {word}" for word in words if word not in synonym]
+            queries += [f"{synonym} {name}" for name in names if name not in synonym]
     if step >= _STEP_JOINED_WORDS:
         queries += [synonym.replace(" ", "") for synonym in synonyms if " " in synonym]
     if step >= _STEP_ALTERNATIVES:
@@ -329,11 +329,15 @@ def _queries(
     return dict.fromkeys(queries)
 
 
-def _hypernym_words_in_gloss(synset: Synset, wordnet: WordNet) -> dict[str, None]:
-    """The words of the hypernyms' names that the definition contains, which tell the meaning from others."""
-    gloss = set(re.findall(r"\w+", synset.gloss.lower()))
-    words: dict[str, None] = {}
+def _hypernyms_in_gloss(synset: Synset, wordnet: WordNet) -> dict[str, None]:
+    """The names of the hypernyms that the definition contains as a whole, which tell the meaning from others.
+
+    Single words of a name would give queries such as "bald eagle of", from "bird of prey".
+    """
+    gloss = " ".join(re.findall(r"\w+", synset.gloss.lower()))
+    names: dict[str, None] = {}
     for key in synset.parents:
         for name in wordnet.synsets[key].words:
-            words |= dict.fromkeys(word for word in name.lower().split() if word in gloss)
-    return words
+            if f" {name.lower()} " in f" {gloss} ":
+                names[name.lower()] = None
+    return names

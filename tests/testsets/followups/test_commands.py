@@ -260,7 +260,7 @@ def test_people_answer_the_study(study: tuple[Path, list[dict[str, Any]]]) -> No
     assert {row["new_n"] for row in participants.values()} == {sum(row["set"] == "new" for row in rows)}
     assert {row["original_n"] for row in participants.values()} == {sum(row["set"] == "original" for row in rows)}
     assert " of 3 participants are better on original" in run("follow-up", "human", folder)
-    call("testset", "answers", folder, "-o", folder / "answers.csv")
+    call("testset", "answers", folder, "-o", folder / "answers.csv", "--names")
     raw = list(csv.DictReader((folder / "answers.csv").open()))
     assert all(row["label"] == row["image_class"] for row in raw if row["annotator"] == "Ann")
     assert {row["label"] for row in raw if row["annotator"] == "Bo"} == {first}

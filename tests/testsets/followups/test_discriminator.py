@@ -15,7 +15,7 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.blocks import ComputeOptions
-from shiftbench.testsets.followups.discriminator import _balanced, _gathered, discriminate
+from shiftbench.testsets.followups.discriminator import _gathered, balanced_sides, discriminate
 from shiftbench.testsets.followups.splits import deal
 from shiftbench.testsets.near_duplicates.descriptors import NormalisedPixelDescriptor
 
@@ -49,7 +49,7 @@ def test_held_out_answers_are_those_of_a_plain_loop(halves: tuple[Dataset, Datas
     first, second = halves
     dark = Planted(second, ["darker"])
     result = discriminate(first, dark, by=("pixels-normalised",), folds=4, seed=7, per_class=12).found[0]
-    sides = _balanced(first, dark, 12, 7)
+    sides = balanced_sides(first, dark, 12, 7)
     gathered = _gathered(sides, NormalisedPixelDescriptor(), 4, 7, ComputeOptions())
     images = NormalisedPixelDescriptor()([side.read(i).pixels for side in sides for i in range(len(side))])
     np.testing.assert_array_equal(gathered.rows, images)
@@ -65,7 +65,7 @@ def test_held_out_answers_are_those_of_a_plain_loop(halves: tuple[Dataset, Datas
 
 def test_either_set_gives_the_same_number_of_every_class(halves: tuple[Dataset, Dataset]) -> None:
     first, second = halves
-    sides = _balanced(take(first, range(200)), second, 12, 0)
+    sides = balanced_sides(take(first, range(200)), second, 12, 0)
     counts = [np.bincount(side.labels, minlength=10) for side in sides]
     np.testing.assert_array_equal(counts[0], counts[1])
     assert counts[0].max() == 12

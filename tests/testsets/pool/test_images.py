@@ -8,12 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from sqlalchemy import select
 
 from shiftbench.datasets.images import decode
 from shiftbench.errors import BadImageError
+from shiftbench.testsets.database import Image
 from shiftbench.testsets.pool import images
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.images import ImageStore, image_digest
 from tests.datasets.odd_pictures import cabinet, encoded, scene
+from tests.testsets.conftest import NewProject
 
 GPS = 0x8825
 
@@ -110,3 +114,25 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "MAX_BYTES", len(data) - 1)
     with pytest.raises(BadImageError, match="more than the limit"):
         store.put(data, "large.png")
+
+
+def test_whole_images_in_the_size_of_most_references(new_project: NewProject, tmp_path: Path) -> None:
+    """As in paper 004: nobody is shown a part of an image, and the size reveals nothing."""
+    project = new_project(copy_pixels=80)
+    project.images = ImageStore(project.folder, 80, "resize", project._common_reference_size)
+    folder = tmp_path / "photographs"
+    sizes = {"wide-1": (100, 75), "wide-2": (100, 75), "tall": (60, 90)}
+    for name, size in sizes.items():
+        path = folder / "cat" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The left edge is white: a centre crop would not show it.
+        picture = Pillow.new("RGB", size, (10, 10, 10))
+        picture.paste((255, 255, 255), (0, 0, size[0] // 8, size[1]))
+        picture.save(path)
+    import_images(project, folder, "reference")
+    with project.reading() as session:
+        rows = session.execute(select(Image.digest, Image.suffix)).all()
+    for digest, suffix in rows:
+        with Pillow.open(project.images.copy(digest, suffix)) as copy:
+            assert copy.size == (80, 60)
+            assert copy.convert("L").getpixel((2, 30)) > 200  # type: ignore[operator]

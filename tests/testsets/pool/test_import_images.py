@@ -295,6 +295,7 @@ module.import_images(Project.open(sys.argv[1]), sys.argv[2])
 """
 
 
+@pytest.mark.reliability("kills")
 def test_killed_half_way_and_repeated(new_project: NewProject, tmp_path: Path) -> None:
     project = new_project()
     folder = tmp_path / "many"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image as Pillow
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.io.atomic import read_json
@@ -127,11 +128,14 @@ def test_the_way_of_searching_is_kept_and_on_the_card(planted: tuple[Project, se
     ):
         suspect_near_duplicates(project, against=[str(source)], **options)  # type: ignore[arg-type]
         with project.reading() as session:
-            assert [search.options for search in session.scalars(select(Search))] == [expected] * 2
+            stored = [search.options for search in session.scalars(select(Search))]
+            # How far the candidates were compared is no option.
+            assert [{**options, "batches": 0} for options in stored] == [{**expected, "batches": 0}] * 2
     work(project, annotators(project, 3))
     sample(project, "all", ALL, per_class=3)
     frozen = freeze(project, "all", allow=DEFECTS)
-    assert [record["options"] for record in read_json(frozen.folder / "frozen.json")["searches"]] == [expected] * 2
+    records = read_json(frozen.folder / "frozen.json")["searches"]
+    assert [{**record["options"], "batches": 0} for record in records] == [{**expected, "batches": 0}] * 2
     card = (frozen.folder / "README.md").read_text()
     assert "9 nearest neighbours by pixels, ssim, mirror images too" in card
     assert markdown("pixels <= 15, ssim >= 0.8, aligned >= 0.7") in card
@@ -222,3 +226,48 @@ def test_verdicts_are_undone(planted: tuple[Project, set[int], Path]) -> None:
     with project.reading() as session:
         open_pairs = {open_pair.entry_id for open_pair in suspicions(project)}
         assert (pair.entry_id in exclusions(session)) == (pair.entry_id in open_pairs)
+
+
+def test_only_new_candidates_are_compared(planted: tuple[Project, set[int], Path], tmp_path: Path) -> None:
+    """With the data, the earlier candidates and each other; the pairs are those of a search of the whole pool."""
+    project, _, source = planted
+    suspect_near_duplicates(project, against=[str(source)])
+    for number, part in enumerate(("first", "second")):
+        new = cifar("test", 2, seed=number + 1)
+        folder = tmp_path / part
+        lines = []
+        # Copies of an earlier candidate, of an outside image, and of each other.
+        outside = open_dataset(source, space=PETS).read(number).pixels
+        with project.reading() as session:
+            entry = session.scalars(select(PoolEntry).where(PoolEntry.role == CANDIDATE)).all()[-1]
+            earlier = np.asarray(Pillow.open(project.images.original(entry.image.digest, entry.image.suffix)))
+        pixels = [new.read(i).pixels for i in range(len(new))]
+        pixels += [_brighter(earlier, 5), _brighter(outside, 7), _brighter(pixels[0], 6)]
+        folder.mkdir()
+        for i, image in enumerate(pixels):
+            Pillow.fromarray(image).save(folder / f"{i}.png")
+            lines.append(f"{i}.png,cat\n")
+        (folder / "list.csv").write_text("path,label\n" + "".join(lines))
+        import_images(project, str(folder / "list.csv"))
+        queue, added = suspect_near_duplicates(project)
+        assert {pair.candidate_index for pair in queue.pairs} <= set(range(len(pixels))) and added >= 3
+        assert unsearched(project) is None
+    stepwise = _pairs(project)
+    with project.writing() as session:
+        session.execute(delete(NearPair))
+        session.execute(delete(Search))
+    suspect_near_duplicates(project, against=[str(source)])
+    assert stepwise == _pairs(project)
+
+
+def _brighter(pixels: NDArray[np.uint8], by: int) -> NDArray[np.uint8]:
+    brighter: NDArray[np.uint8] = np.clip(pixels.astype(int) + by, 0, 255).astype(np.uint8)
+    return brighter
+
+
+def _pairs(project: Project) -> set[frozenset[object]]:
+    """The suspected pairs, whichever of two candidates comes first."""
+    with project.reading() as session:
+        return {
+            frozenset([pair.entry_id, pair.other_id or pair.other_name]) for pair in session.scalars(select(NearPair))
+        }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_the_numbers_of_version_4(published: dict[str, Any]) -> None:
     """
     references = reference_images(published)
     assert len(references) == 60_000
-    sample = Keywords(top=25).sample(SamplingRequest([], references, CLASSES, 200))
+    sample = Keywords(top=25, round_up=True).sample(SamplingRequest([], references, CLASSES, 200))
     wished = {word: count for class_sample in sample.classes for word, count in class_sample.wished.items()}
     assert set(wished) == set(published["keyword_counts_v4"])
     assert sum(wished.values()) == 2028 and len(published["labels"]) == 2021
@@ -87,7 +88,7 @@ def test_the_numbers_of_version_4(published: dict[str, Any]) -> None:
 
 def test_class_sizes_of_version_4(published: dict[str, Any]) -> None:
     """Not balanced: ships have many rare keywords."""
-    sample = Keywords(top=25).sample(SamplingRequest([], reference_images(published), CLASSES, 200))
+    sample = Keywords(top=25, round_up=True).sample(SamplingRequest([], reference_images(published), CLASSES, 200))
     sizes = {class_sample.class_key: class_sample.target for class_sample in sample.classes}
     published_sizes = np.bincount(published["labels"], minlength=10)
     assert all(abs(size - published_sizes[CLASSES.index(key)]) <= 5 for key, size in sizes.items())
@@ -128,11 +129,33 @@ def test_plain_shares_are_rounded_up() -> None:
         for w, n in words.items()
         for i in range(n)
     ]
-    sample = Keywords(top=2).sample(SamplingRequest([], references, ("cat", "dog"), 25))
+    sample = Keywords(top=2, round_up=True).sample(SamplingRequest([], references, ("cat", "dog"), 25))
     for class_sample in sample.classes:
         for word, wished in class_sample.wished.items():
             assert wished == math.ceil(Fraction(50 * counts[class_sample.class_key][word], 200))
     assert "gray" not in sample.classes[0].wished
+
+
+def test_a_set_has_the_size_that_was_asked_for() -> None:
+    """With many infrequent keywords, rounding every share up doubles a small set."""
+    references = []
+    for key in ("cat", "dog"):
+        references += [AnnotatedImage(f"{key}{i}", key, 0, 0, f"{key} {i % 20}") for i in range(60)]
+    request = SamplingRequest([], references, ("cat", "dog"), 10)
+    assert sum(class_sample.target for class_sample in Keywords().sample(request).classes) == 20
+    assert sum(class_sample.target for class_sample in Keywords(round_up=True).sample(request).classes) == 40
+
+
+def test_rejected_candidates_are_not_sampled() -> None:
+    references = [AnnotatedImage(f"r{i}", "cat", 0, 0, "tabby") for i in range(4)]
+    candidates = [
+        AnnotatedImage("rejected", "cat", 2, 10, "tabby"),
+        AnnotatedImage("selected", "cat", 5, 10, "tabby"),
+        AnnotatedImage("not seen", "cat", 0, 0, "tabby"),
+    ]
+    request = SamplingRequest(candidates, references, ("cat",), 3)
+    assert {choice.id for choice in Keywords().sample(request).choices} == {"selected", "not seen"}
+    assert len(Keywords(min_frequency=0).sample(request).choices) == 3
 
 
 def test_candidates_come_from_their_keywords() -> None:
@@ -163,6 +186,25 @@ def test_revision_keeps_and_fills_the_same_keyword() -> None:
     second = Keywords(balanced=True).sample(SamplingRequest(left, references, ("cat",), 10, kept=first.choices[1:]))
     (new,) = set(second.choices) - set(first.choices)
     assert new.drawn_for == gone.drawn_for and set(first.choices[1:]) < set(second.choices)
+
+
+def test_kept_images_are_checked_again() -> None:
+    """An image that annotators reject now leaves, and one whose keyword was changed."""
+    references = [AnnotatedImage(f"r{i}", "cat", 0, 0, "tabby") for i in range(4)]
+    candidates = [AnnotatedImage(f"c{i}", "cat", 8, 10, "tabby") for i in range(8)]
+    request = SamplingRequest(candidates, references, ("cat",), 4)
+    first = Keywords(min_frequency=0.5).sample(request)
+    rejected, renamed = (choice.id for choice in first.choices[:2])
+    changed = []
+    for image in candidates:
+        if image.id == rejected:
+            image = replace(image, selected=2)
+        if image.id == renamed:
+            image = replace(image, keyword="lion")
+        changed.append(image)
+    second = Keywords(min_frequency=0.5).sample(replace(request, candidates=changed, kept=first.choices))
+    assert {rejected, renamed}.isdisjoint(choice.id for choice in second.choices)
+    assert set(first.choices[2:]) < set(second.choices) and len(second.choices) == 4
 
 
 def test_references_without_keywords_are_refused() -> None:

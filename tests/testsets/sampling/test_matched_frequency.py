@@ -147,13 +147,63 @@ def test_removed_images_are_replaced_and_the_rest_stays() -> None:
     assert new.drawn_for == gone.drawn_for
 
 
-def test_a_class_keeps_its_number_when_the_targets_moved() -> None:
+def test_a_revision_follows_targets_that_moved() -> None:
+    """Kept images leave a bin that holds more than its new target, and the class keeps its size."""
     low = [AnnotatedImage(f"a{i}", "nail", 1, 10) for i in range(20)]
     high = [AnnotatedImage(f"b{i}", "nail", 10, 10) for i in range(20)]
     before = MatchedFrequency().sample(SamplingRequest([*low, *high], low, ("nail",), 6))
-    after = MatchedFrequency().sample(SamplingRequest([*low, *high], high, ("nail",), 6, kept=before.choices[:4]))
-    assert len(after.choices) == 6 and set(before.choices[:4]) < set(after.choices)
-    assert sorted(choice.drawn_for for choice in after.choices).count("[0.8, 1]") == 2
+    mixed = [*low[:10], *high[:10]]
+    after = MatchedFrequency().sample(SamplingRequest([*low, *high], mixed, ("nail",), 6, kept=before.choices))
+    assert Counter(choice.drawn_for for choice in after.choices) == {"[0, 0.2)": 3, "[0.8, 1]": 3}
+    assert len(set(before.choices) & set(after.choices)) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_revision_matches_the_present_counts(seed: int) -> None:
+    """After all counts have changed, a revision has the bins of a fresh sample, and keeps every image that fits."""
+    rng = random.Random(seed)
+    references = [AnnotatedImage(f"r{i}", "nail", rng.randint(0, 10), 10) for i in range(40)]
+    candidates = [AnnotatedImage(f"c{i}", "nail", rng.randint(0, 10), 10) for i in range(300)]
+    request = SamplingRequest(candidates, references, ("nail",), 20, seed=seed)
+    first = MatchedFrequency().sample(request)
+    changed = [replace(image, selected=rng.randint(0, 10)) for image in candidates]
+    changed_references = [replace(image, selected=rng.randint(0, 10)) for image in references]
+    present = replace(request, candidates=changed, references=changed_references)
+    revised = MatchedFrequency().sample(replace(present, kept=first.choices)).classes[0]
+    fresh = MatchedFrequency().sample(present).classes[0]
+    assert Counter(choice.drawn_for for choice in revised.choices) == Counter(revised.wished) == Counter(fresh.wished)
+    present_bins = {image.id: MatchedFrequency().bin_name(bin_by_hand(image)) for image in changed}
+    revised_ids = {choice.id for choice in revised.choices}
+    first_ids = {choice.id for choice in first.choices}
+    assert all(choice.drawn_for == present_bins[choice.id] for choice in revised.choices)
+    # An image leaves only if kept images fill its bin, so that no new image is in it.
+    bins_of_new = {present_bins[image] for image in revised_ids - first_ids}
+    bins_of_gone = {present_bins[image] for image in first_ids - revised_ids}
+    assert bins_of_new.isdisjoint(bins_of_gone)
+
+
+def test_images_with_too_few_annotations_leave() -> None:
+    references = [AnnotatedImage(f"r{i}", "nail", 10, 10) for i in range(20)]
+    candidates = [AnnotatedImage(f"c{i}", "nail", 10, 10) for i in range(20)]
+    request = SamplingRequest(candidates, references, ("nail",), 10)
+    first = MatchedFrequency().sample(request)
+    gone = first.choices[0].id
+    fewer = [replace(image, annotations=9, selected=9) if image.id == gone else image for image in candidates]
+    second = MatchedFrequency().sample(replace(request, candidates=fewer, kept=first.choices))
+    assert gone not in {choice.id for choice in second.choices}
+    assert set(first.choices[1:]) < set(second.choices) and len(second.choices) == 10
+
+
+def test_a_fallback_leaves_when_its_bin_gets_images() -> None:
+    references = [AnnotatedImage(f"r{i}", "nail", 5, 10) for i in range(20)]
+    high = [AnnotatedImage(f"b{i}", "nail", 10, 10) for i in range(20)]
+    request = SamplingRequest(high, references, ("nail",), 6)
+    first = MatchedFrequency().sample(request)
+    assert first.fallbacks == 6
+    assert set(MatchedFrequency().sample(replace(request, kept=first.choices)).choices) == set(first.choices)
+    middle = [AnnotatedImage(f"a{i}", "nail", 5, 10) for i in range(4)]
+    second = MatchedFrequency().sample(replace(request, candidates=[*high, *middle], kept=first.choices))
+    assert second.fallbacks == 2 and {image.id for image in middle} < {choice.id for choice in second.choices}
 
 
 def test_too_few_references_are_named() -> None:

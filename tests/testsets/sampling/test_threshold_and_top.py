@@ -68,6 +68,23 @@ def test_threshold_keeps_valid_images_of_the_revision_before() -> None:
     assert set(first.choices[1:]) < set(second.choices) and len(second.choices) == 10
 
 
+def test_kept_images_below_the_threshold_leave() -> None:
+    candidates = [AnnotatedImage(f"c{i}", "nail", 10, 10) for i in range(20)]
+    request = SamplingRequest(candidates, (), ("nail",), 10)
+    first = Threshold().sample(request)
+    rejected, unfinished = (choice.id for choice in first.choices[:2])
+    changed = []
+    for image in candidates:
+        if image.id == rejected:
+            image = replace(image, selected=5)
+        if image.id == unfinished:
+            image = replace(image, selected=9, annotations=9)
+        changed.append(image)
+    second = Threshold().sample(replace(request, candidates=changed, kept=first.choices))
+    assert {rejected, unfinished}.isdisjoint(choice.id for choice in second.choices)
+    assert set(first.choices[2:]) < set(second.choices) and len(second.choices) == 10
+
+
 def test_bad_thresholds() -> None:
     with pytest.raises(WorkshopError, match="invalid threshold"):
         Threshold(threshold=70)

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 
 import httpx
+import pytest
 from sqlalchemy import func, select
 
 from shiftbench.testsets.accounts import invite
@@ -56,6 +57,7 @@ class Stubborn:
         self.finished = True
 
 
+@pytest.mark.reliability("kills")
 def test_every_acknowledged_answer_survives(new_project: NewProject) -> None:
     project = new_project(annotators=PEOPLE, grid=10, references_per_class=3)
     fill(project, 12, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 import threading
 from dataclasses import replace
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 from sqlalchemy import func, select
 
+from shiftbench.testsets.accounts import find_person
 from shiftbench.testsets.annotation import next_task, submit
 from shiftbench.testsets.configuration import write_configuration
 from shiftbench.testsets.database import PoolEntry, Task
@@ -19,15 +21,18 @@ from shiftbench.testsets.errors import TooFastError, WorkshopError
 from shiftbench.testsets.project import Project, audit_log
 from shiftbench.testsets.recruiting import (
     enter_as_worker,
+    link_signature,
     mturk_site,
     pay_table,
     read_arrival,
     recruiting_token,
+    signing_key,
     worker_status,
 )
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Clock, entries_behind, fill
 from tests.testsets.web.conftest import Site, served
+from tests.testsets.web.visitors import Sheet, Visitor
 
 
 def recruiting_project(new_project: NewProject, **rules: Any) -> Project:
@@ -102,16 +107,114 @@ def test_the_link_of_prolific(new_project: NewProject) -> None:
     project = recruiting_project(new_project, tasks_per_worker=1, completion_code="C0DE")
     link = f"/recruit/{recruiting_token(project)}"
     with served(project, "--recruit") as site, site.visitor() as worker, site.visitor() as again:
-        for visitor in (worker, again):
-            assert visitor.get(f"{link}?PROLIFIC_PID=p%3Cb%3E1&STUDY_ID=s&SESSION_ID=x").status == 200
-            assert "p&lt;b&gt;1" in visitor.sheet.text
-            assert visitor.post(link, {"PROLIFIC_PID": "p<b>1", "STUDY_ID": "s"}).status == 303
-        task = worker.get("/task").task
-        assert again.get("/task").task == task  # the same person in another browser: one account
+        assert worker.get(f"{link}?PROLIFIC_PID=p%3Cb%3E1&STUDY_ID=s&SESSION_ID=x").status == 200
+        assert "p&lt;b&gt;1" in worker.sheet.text
+        parameters = {"PROLIFIC_PID": "p<b>1", "STUDY_ID": "s", "SESSION_ID": "x"}
+        assert worker.post(link, parameters).status == 303
         worker.answer(worker.get("/task").images[:1])
-        assert "submissions/complete?cc=C0DE" in again.get("/task").text
+        assert "submissions/complete?cc=C0DE" in worker.get("/task").text
+        # Somebody else who knows the id of the worker does not become the worker.
+        again.get(f"{link}?{urlencode(parameters)}")
+        assert again.post(link, parameters).status == 403 and again.get("/task").status == 303
         assert worker.get(f"{link}?nothing=1").status == 400
         assert worker.get("/recruit/wrong?PROLIFIC_PID=p").status == 404
+
+
+def _arrive(visitor: Visitor, link: str, **parameters: str) -> Sheet:
+    """Open a link of MTurk in a tab of its own and agree."""
+    visitor.get(f"{link}?{urlencode(parameters)}&tab=1")
+    return visitor.post(link, parameters)
+
+
+def _code(page: Sheet) -> str | None:
+    match = re.search(r'id="code"><code>(\w+)</code>', page.text)
+    return match[1] if match else None
+
+
+def test_every_assignment_needs_its_own_work(new_project: NewProject) -> None:
+    """One HIT is one grid, and a worker takes several: each has its code and its row, none is forgotten."""
+    project = recruiting_project(new_project, tasks_per_assignment=1, pay_per_task=0.25)
+    link = f"/recruit/{recruiting_token(project)}"
+    codes = []
+    with served(project, "--recruit") as site, site.visitor() as worker:
+        for hit in ("one", "two"):
+            _arrive(worker, link, workerId="A1", assignmentId=hit)
+            grid = worker.get("/task")
+            assert grid.is_grid and "Task 1 of at most 1 " in grid.text
+            worker.answer(grid.images[:1])
+            done = worker.get("/task")
+            assert not done.is_grid
+            codes.append(_code(done))
+        _arrive(worker, link, workerId="A1", assignmentId="three")
+        assert worker.get("/task").is_grid
+        worker.post("/finish")
+        assert _code(worker.follow()) is None and "no completion code" in worker.sheet.text
+        # The first link again shows the first code.
+        _arrive(worker, link, workerId="A1", assignmentId="one")
+        assert _code(worker.get("/task")) == codes[0]
+    assert None not in codes and codes[0] != codes[1]
+    rows = {row["assignment"]: (row["tasks"], row["pay"], row["code"]) for row in pay_table(project).rows}
+    assert rows == {"one": (1, 0.25, codes[0]), "two": (1, 0.25, codes[1]), "three": (0, 0, "")}
+
+
+def test_whoever_stops_gets_the_code_for_what_was_done(new_project: NewProject) -> None:
+    project = recruiting_project(new_project)
+    link = f"/recruit/{recruiting_token(project)}"
+    with served(project, "--recruit") as site, site.visitor() as worker:
+        _arrive(worker, link, workerId="A1", assignmentId="one")
+        worker.answer(worker.get("/task").images[:1])
+        assert 'id="finish"' in worker.get("/task").text
+        worker.post("/finish")
+        done = worker.follow()
+        assert _code(done) == pay_table(project).rows[0]["code"]
+        with project.reading() as session:  # the grid in hand went back to the queue
+            assert sum(session.scalars(select(Task.places_left))) == 3 * 3 - 1
+        worker.post("/finish", {"continue": "yes"})
+        assert worker.follow().is_grid
+
+
+def test_a_worker_who_lost_the_browser_is_let_in_by_the_lead(new_project: NewProject) -> None:
+    project = recruiting_project(new_project)
+    link = f"/recruit/{recruiting_token(project)}"
+    with served(project, "--recruit") as site, site.visitor() as old, site.visitor() as new, site.visitor() as thief:
+        _arrive(old, link, workerId="A1", assignmentId="one")
+        task = old.get("/task").task
+        assert _arrive(new, link, workerId="A1", assignmentId="one").status == 403
+        account = find_person(project, "mturk A1").id
+        with site.person("lead") as lead:
+            assert 'id="release"' in lead.get(f"/lead/annotators/{account}").text
+            lead.post(f"/lead/accounts/{account}/release")
+        assert old.get("/task").status == 303  # signed out
+        assert _arrive(new, link, workerId="A1", assignmentId="one").status == 303
+        assert new.get("/task").task == task
+        assert _arrive(thief, link, workerId="A1", assignmentId="two").status == 403
+        assert _arrive(old, link, workerId="A1", assignmentId="one").status == 403
+    actions = [line.action for line in audit_log(project)]
+    assert {"release browser", "bind browser", "refused"} <= set(actions)
+
+
+def test_signed_links(new_project: NewProject) -> None:
+    """Nobody enters by the id of another worker; who has the signature may change the browser."""
+    project = recruiting_project(new_project, signed_links=True, completion_url="https://other.example/?cc={code}")
+    link = f"/recruit/{recruiting_token(project)}"
+    signed = {"worker": "w 1", "signature": link_signature(project, "w 1")}
+    with served(project, "--recruit") as site, site.visitor() as worker, site.visitor() as again:
+        assert _enter(again, link, worker="w 1").status == 403
+        assert _enter(again, link, worker="w 2", signature=signed["signature"]).status == 403
+        assert _enter(worker, link, **signed).status == 303
+        worker.answer(worker.get("/task").images[:1])
+        worker.post("/finish")
+        assert f'href="https://other.example/?cc={_code(worker.follow())}"' in worker.sheet.text
+        assert _enter(again, link, **signed).status == 303
+    key = signing_key(project).encode()
+    assert signed["signature"] == hmac.new(key, b"w 1\n", "sha256").hexdigest()
+
+
+def _enter(visitor: Visitor, link: str, **parameters: str) -> Sheet:
+    """Open a link and send its form as the page has it."""
+    visitor.get(f"{link}?{urlencode(parameters)}")
+    fields = dict(re.findall(r'type="hidden" name="(worker|signature)" value="([^"]*)"', visitor.sheet.text))
+    return visitor.post(link, fields)
 
 
 def test_closed_without_the_option(site: Site) -> None:
@@ -123,7 +226,7 @@ def test_qualification_and_minimum_time(new_project: NewProject) -> None:
     project = recruiting_project(new_project, qualification=0.9, minimum_seconds=20)
     clock = project.now = Clock()
     for name, good in (("careful", True), ("careless", False)):
-        person, _ = enter_as_worker(project, read_arrival({"worker": name}))
+        person = enter_as_worker(project, read_arrival({"worker": name})).person
         grid = next_task(project, person.id)
         assert grid is not None
         behind = entries_behind(project, grid)

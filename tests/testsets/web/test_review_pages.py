@@ -19,7 +19,8 @@ from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import audit_log
 from shiftbench.testsets.review import suspicions
-from shiftbench.testsets.revisions import difference, find_revision, revision_images, set_status
+from shiftbench.testsets.revisions import difference, find_revision, revision_images, sample, set_status
+from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.web.lead_pages import BINS, histogram
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import annotators, by_share, fill, on_both_databases, work
@@ -195,3 +196,18 @@ def test_histogram_edges(selected: int, annotations: int, place: int) -> None:
     bars = histogram([frequency(selected, annotations)])
     assert [bar.candidates for bar in bars] == [int(i == place) for i in range(BINS)]
     assert bars[place].low <= selected / annotations <= bars[place].high and bars[place].candidate_share == 1
+
+
+def test_a_class_shows_the_criteria_and_similar_images(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project)
+    work(project, annotators(project, 3), by_share)
+    sample(project, "set", make_sampling("top-images", min_annotations=3), per_class=2)
+    image = next(image for image in revision_images(project, "set") if image.class_key == "cat")
+    reference = next(row.entry for row in selection_frequencies(project) if row.role == "reference")
+    add_suspicions(project, [Suspicion(image.entry, reference, {"l2": 0.25})])
+    with served(project) as site, site.person("reviewer") as reviewer:
+        page = reviewer.get("/review/sets/set/classes/cat").text
+        assert "cartoons, paintings, drawings or renderings" in page
+        card = page[page.index(f'id="image-{image.entry}"') :].partition("</article>")[0]
+        assert f'src="/review/images/{reference}"' in card and "to be judged: reference, cat" in card

@@ -1,4 +1,7 @@
-"""Every route of the application, asked with anything by anybody: it answers, and never with a server error."""
+"""Every route of the application, asked with anything by anybody: it answers those who may, and nobody else.
+
+The roles of the routes are stated here once more, independently of the application.
+"""
 
 from __future__ import annotations
 
@@ -77,6 +80,53 @@ VALUES = st.one_of(
     st.sampled_from(["0", str(2**31), str(2**63), str(2**64), "-1", "1e9", "NaN", "١٢", "../..", "a\x00b", "\x00"]),
     st.text(max_size=40).filter(lambda text: text.encode("utf-8", "ignore").decode() == text),
 )
+#: Who may ask for addresses that begin so; the first line that fits a method and an address counts.
+ACCESS = (
+    ("GET /login", ROLES),
+    ("POST /login", ROLES),
+    ("GET /join/", ROLES),
+    ("POST /join", ROLES),
+    ("GET /recruit/", ROLES),
+    ("POST /recruit/", ROLES),
+    ("GET /static/", ROLES),
+    ("GET /favicon.ico", ROLES),
+    ("GET /account", ("annotator", "reviewer", "lead")),
+    ("GET /tasks/", ("annotator", "lead")),
+    ("GET /task", ("annotator", "lead")),
+    ("POST /tasks/", ("annotator", "lead")),
+    ("POST /finish", ("annotator", "lead")),
+    ("GET /lead", ("lead",)),
+    ("POST /lead", ("lead",)),
+    ("GET /review/sets/{name}/freeze", ("lead",)),
+    ("POST /review/sets/{name}/freeze", ("lead",)),
+    ("POST /review/sets/{name}/", ("reviewer", "lead")),
+    ("POST /review/sets", ("lead",)),
+    ("GET /review", ("reviewer", "lead")),
+    ("POST /review/", ("reviewer", "lead")),
+    ("GET /", ROLES),
+)
+
+
+def roles_of(method: str, path: str) -> tuple[str, ...]:
+    return next(roles for begin, roles in ACCESS if f"{method} {path}".startswith(begin))
+
+
+def check_access(method: str, path: str, role: str, answer: Any, *, may_be_unknown: bool = False) -> None:
+    """An answer to somebody without the role shows nothing, and one to somebody with it is no refusal.
+
+    ``may_be_unknown`` is for addresses that may fit no route, or lead to nothing that exists.
+    """
+    asks_to_sign_in = answer.status_code == 303 and answer.headers["location"].endswith("/login")
+    is_refused = answer.status_code == 403 and "permission denied" in answer.text.casefold()
+    if role in roles_of(method, path):
+        assert not is_refused, (method, path, role)
+        assert role == "nobody" or not asks_to_sign_in, (method, path, role)
+    elif may_be_unknown and answer.status_code == 404:
+        return
+    elif role == "nobody":
+        assert asks_to_sign_in if method == "GET" else answer.status_code == 403, (method, path, answer.status_code)
+    else:
+        assert is_refused, (method, path, role, answer.status_code)
 
 
 def routes(app: Any) -> list[tuple[str, str]]:
@@ -95,13 +145,33 @@ def signed_in(project: Project, app: Any, role: str) -> tuple[TestClient, str]:
     return browser, link[1]
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(3000, marks=pytest.mark.soak)])
-def test_no_route_fails(annotated: Project, examples: int, record_property: Callable[[str, object], None]) -> None:
-    record_property("tries", examples)
-    sample(annotated, "set", make_sampling("top-images", min_annotations=1), per_class=3)
-    plain = workshop_app(annotated, recruiting=True)
+def fuzzed_app(project: Project) -> tuple[Any, Any]:
+    """The application without limits of requests, and the same with its outer layers."""
+    sample(project, "set", make_sampling("top-images", min_annotations=1), per_class=3)
+    plain = workshop_app(project, recruiting=True)
     plain.state.context.limits = Limits(*(Limit(10**9, 1) for _ in range(6)))
-    app = shielded(plain)
+    return plain, shielded(plain)
+
+
+def test_every_route_in_every_role(annotated: Project, record_property: Callable[[str, object], None]) -> None:
+    plain, app = fuzzed_app(annotated)
+    requests = 0
+    for role in ROLES:
+        browser, form = signed_in(annotated, app, role)
+        for method, path in routes(plain):
+            address = re.sub(r"{\w+}", "1", path)
+            answer = browser.request(method, address, data={"form": form} if method == "POST" else None)
+            check_access(method, path, role, answer)
+            requests += 1
+    record_property("tries", requests)
+
+
+@pytest.mark.parametrize("examples", [60, pytest.param(3000, marks=pytest.mark.soak)])
+def test_every_route_answers_those_who_may(
+    annotated: Project, examples: int, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("tries", examples)
+    plain, app = fuzzed_app(annotated)
     people = {role: signed_in(annotated, app, role) for role in ROLES}
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -120,6 +190,7 @@ def test_no_route_fails(annotated: Project, examples: int, record_property: Call
         body = {**fields, "form": form} if method == "POST" else None
         answer = browser.request(method, address, data=body)
         assert answer.status_code in (200, 303, 400, 403, 404, 405, 409, 410), (method, address, fields, answer.text)
+        check_access(method, path, role, answer, may_be_unknown=True)
         assert "Traceback" not in answer.text and answer.headers["x-content-type-options"] == "nosniff"
 
     ask()

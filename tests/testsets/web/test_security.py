@@ -52,6 +52,7 @@ ACCESS = {
     "POST /tasks/{task}/answer": ANNOTATORS,
     "POST /tasks/{task}/return": ANNOTATORS,
     "POST /tasks/{task}/renew": ANNOTATORS,
+    "POST /finish": ANNOTATORS,
     "POST /tasks/{task}/undo": ANNOTATORS,
     "GET /tasks/{task}/images/{image}": ANNOTATORS,
     "GET /lead": LEADS,
@@ -59,6 +60,7 @@ ACCESS = {
     "POST /lead/invitations/{invitation}/revoke": LEADS,
     "POST /lead/accounts/{account}/exclude": LEADS,
     "POST /lead/accounts/{account}/readmit": LEADS,
+    "POST /lead/accounts/{account}/release": LEADS,
     "GET /lead/frequencies": LEADS,
     "GET /lead/frequencies.{kind}": LEADS,
     "GET /lead/log": LEADS,
@@ -348,6 +350,40 @@ def test_a_stranger_cannot_lock_a_new_browser_of_the_lead(project: Project) -> N
     guesses = [sign_in(f"2001:db8::{i}", "wrong password") for i in range(12)]  # one network, many addresses
     assert guesses[:10] == [403] * 10 and guesses[-1] == 429
     assert sign_in("192.0.2.7", "correct horse battery") == 303
+
+
+def test_an_open_browser_cannot_change_the_password_without_the_old_one(project: Project) -> None:
+    create_account(project, "lead", "lead", "correct horse battery")
+    app = shielded(workshop_app(project))
+
+    def token(browser: TestClient, page: str) -> str:
+        form = re.search(r'name="form" value="([0-9a-f]+)"', browser.get(page).text)
+        assert form is not None
+        return form[1]
+
+    def sign_in(browser: TestClient, password: str) -> int:
+        fields = {"name": "lead", "password": password, "form": token(browser, "/login")}
+        return browser.post("/login", data=fields).status_code
+
+    def change(browser: TestClient, old: str) -> int:
+        fields = {"old": old, "password": "a stranger's own", "again": "a stranger's own"}
+        return browser.post("/account/password", data=fields | {"form": token(browser, "/account")}).status_code
+
+    with (
+        TestClient(app, "http://localhost", follow_redirects=False) as browser,
+        TestClient(app, "http://localhost", follow_redirects=False) as elsewhere,
+    ):
+        assert sign_in(browser, "correct horse battery") == 303
+        assert sign_in(elsewhere, "correct horse battery") == 303
+        assert 'name="old"' in browser.get("/account").text
+        assert [change(browser, old) for old in ("", "a guess")] == [403, 403]
+        assert elsewhere.get("/account").status_code == 200
+        assert change(browser, "correct horse battery") == 303
+        assert elsewhere.get("/account").status_code == 303, "other sessions are ended"
+        assert sign_in(browser, "correct horse battery") == 403
+        assert sign_in(browser, "a stranger's own") == 303
+        guesses = [change(browser, "a guess") for _ in range(12)]
+        assert guesses[-1] == 429, "guesses are limited"
 
 
 def test_only_known_hosts(site: Site) -> None:

@@ -7,9 +7,18 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli.console import output, print_json
-from shiftbench.cli.options import Commands, Json, Level, ModelNames, TableOptions, WorkspacePath, choice
-from shiftbench.errors import shell_command
+from shiftbench.extend.commands import (
+    Commands,
+    Json,
+    Level,
+    ModelNames,
+    TableOptions,
+    WorkspacePath,
+    choice,
+    output,
+    print_json,
+)
+from shiftbench.extend.errors import shell_command
 from shiftbench.testsets.commands import candidates, follow_up, serve
 from shiftbench.testsets.commands.options import (
     ProjectOptions,
@@ -75,13 +84,34 @@ def frequencies_command(
 def answers_command(
     at: ProjectOptions,
     file: Annotated[Path, "--output", "-o", "File to write: .csv or .parquet."],
+    anonymous: Annotated[
+        bool,
+        "--anonymous/--names",
+        "Write pseudonyms, the same in every export of the project, or the names of accounts and worker ids.",
+    ] = True,
     json: Json = False,
 ) -> None:
-    """Export every answer to every image: annotator, time, seconds, class, image, selected or not, remarks."""
+    """Export every answer to every image: annotator, time, seconds, class, image, selected or not, remarks.
+
+    Comments are exported as they were written: read them before you publish the file.
+    """
     from shiftbench.testsets.frequencies import write_answers
 
     with at.opened() as project:
-        report({"file": str(write_answers(project, file))}, "written: {file}", json=json)
+        report({"file": str(write_answers(project, file, names=not anonymous))}, "written: {file}", json=json)
+
+
+@sets.command("verify")
+def verify_command(at: ProjectOptions, *, table: TableOptions) -> None:
+    """Verify the database, the answers, the counts and the image files; exit code 1 if something is damaged."""
+    from shiftbench.testsets.reports import damage_table
+    from shiftbench.testsets.verify import verify
+
+    with at.opened() as project:
+        damages = verify(project)
+    table.show(damage_table(damages))
+    if damages:
+        raise typer.Exit(1)
 
 
 @sets.command("sample")
@@ -266,8 +296,8 @@ def study_command(
 
 app = Commands(
     "Build a test set: candidates, annotation, selection frequencies, sampling, review, freezing.\n\n"
-    "Typical order: init, import (candidates, and --reference), tasks, invite, serve, status, sample, review, freeze; "
-    "then `shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
+    "Typical order: init, import (candidates, and --reference), dedupe, tasks, invite, serve, status, sample, review, "
+    "freeze; then `shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
 )
 for part in (candidates.app, serve.app, sets):
     app.add_typer(part)

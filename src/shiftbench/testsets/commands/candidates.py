@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import stoppable
-from shiftbench.cli.options import Commands, ExecutorOptions, Json, Quiet, TableOptions, Trust, choice
-from shiftbench.errors import shell_command
+from shiftbench.extend.commands import Commands, ExecutorOptions, Json, Quiet, TableOptions, Trust, choice, stoppable
+from shiftbench.extend.errors import shell_command
 from shiftbench.testsets.commands.options import DescriptorOptions, ProjectOptions, Workers, report, say
 
 if TYPE_CHECKING:
-    from shiftbench.datasets.base import Dataset
+    from shiftbench import Dataset
     from shiftbench.testsets.configuration import Configuration
 
 app = Commands("")
@@ -179,9 +178,8 @@ def filter_command(
       shiftbench testset import pets hard/images
       shiftbench testset filter strange/ odd/ -c timm:resnet50 --recipe imagenet-o --labels imagenet-o-200
     """
-    from shiftbench.classifiers.loading import load_classifier
-    from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.labels.catalogue import find_label_space
+    from shiftbench import load_classifier, open_dataset
+    from shiftbench.extend.datasets import find_label_space
     from shiftbench.testsets.filtration import filter_adversarially, filter_out_of_distribution
 
     choice(recipe, ("imagenet-a", "imagenet-o"), "--recipe")
@@ -244,8 +242,8 @@ def import_command(
       shiftbench testset import pets inaturalist:observations.csv
       shiftbench testset import pets cifar-10-test --reference --per-class 50
     """
-    from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.datasets.subset import per_class as some_per_class
+    from shiftbench import open_dataset
+    from shiftbench.datasets import per_class as some_per_class
     from shiftbench.testsets.pool.entries import import_images
     from shiftbench.testsets.reports import imported_table
 
@@ -280,7 +278,7 @@ def keywords_command(
     Example:
       shiftbench testset keywords pets tiny-images/manifest.csv
     """
-    from shiftbench.datasets.catalogue import open_dataset
+    from shiftbench import open_dataset
     from shiftbench.testsets.keywords import keyword_table, label_keywords
 
     with at.opened() as project:

@@ -6,9 +6,17 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli.console import output, print_json, stoppable
-from shiftbench.cli.options import ExecutorOptions, Labels, Quiet, TableOptions, workspace_option
-from shiftbench.io.paths import Location
+from shiftbench.extend.commands import (
+    ExecutorOptions,
+    Labels,
+    Quiet,
+    TableOptions,
+    output,
+    print_json,
+    stoppable,
+    workspace_option,
+)
+from shiftbench.extend.io import Location
 from shiftbench.testsets.commands.options import DescriptorOptions
 
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli.console import stoppable
-from shiftbench.cli.options import (
+from shiftbench.extend.commands import (
     DEFAULT_WORKSPACE,
     Commands,
     Labels,
@@ -21,8 +20,9 @@ from shiftbench.cli.options import (
     TableOptions,
     Trust,
     WorkspacePath,
+    stoppable,
 )
-from shiftbench.errors import shell_command
+from shiftbench.extend.errors import shell_command
 from shiftbench.testsets.commands.options import Database, SetOptions, Workers, opened, say
 
 app = Commands(
@@ -55,7 +55,7 @@ def balance_command(
       shiftbench testset follow-up balance pets -w WORKSPACE
       shiftbench testset follow-up balance pets -w WORKSPACE --per-class 8 --export balanced/
     """
-    from shiftbench.outputs.record import fill_folder, place_file
+    from shiftbench.extend.outputs import fill_folder, place_file
     from shiftbench.testsets.followups.set_effects import balance_effect, class_balanced
     from shiftbench.testsets.freeze import predictions_on, require_frozen
 
@@ -156,8 +156,7 @@ def revisions_command(
     Example:
       shiftbench testset follow-up revisions pets demo:resnet8-cifar10 -w WORKSPACE
     """
-    from shiftbench.api import evaluate
-    from shiftbench.settings.base import Setting
+    from shiftbench import Setting, evaluate
     from shiftbench.testsets.followups.set_effects import impact_of_revisions
     from shiftbench.testsets.freeze import all_revisions_dataset
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from shiftbench.cli.console import errors, print_json
+from shiftbench.extend.commands import errors, print_json
 
 if TYPE_CHECKING:
     from shiftbench.testsets import Project
@@ -100,7 +100,7 @@ def say(text: str) -> None:
     errors.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def report(values: dict[str, Any], message: str, *, json: bool) -> None:
+def report(values: Mapping[str, object], message: str, *, json: bool) -> None:
     """What a command did: as JSON on stdout, or as a message, which names some of the values."""
     if json:
         print_json(values)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from json import dumps as json_text
+from pathlib import Path
 from typing import Annotated, ClassVar
+from urllib.parse import urlencode
 
 import typer
 
-from shiftbench.cli.console import errors, extra, output, print_json, titled
-from shiftbench.cli.options import Commands, Json, TableOptions
-from shiftbench.io.atomic import write_bytes
+from shiftbench.extend.commands import Commands, Json, TableOptions, errors, extra, output, print_json
+from shiftbench.extend.io import write_bytes
 from shiftbench.testsets.commands.options import Database, Folder, ProjectOptions, report
 
 app = Commands("")
@@ -74,7 +76,7 @@ def review_command(
 def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool = False) -> None:
     from shiftbench.testsets import Project
     from shiftbench.testsets.accounts import invite
-    from shiftbench.testsets.recruiting import recruiting_token
+    from shiftbench.testsets.recruiting import recruiting_token, signing_key
 
     with extra("testsets", "the pages of the workshop"):
         from shiftbench.testsets.web import app as web
@@ -84,7 +86,7 @@ def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool 
     loopback = web.is_loopback(server.host)
     address = origin or f"http://{'localhost' if loopback else server.host}:{listener.getsockname()[1]}"
     if origin is None and not loopback:
-        errors.print(titled("warning:", "without HTTPS, sessions can be hijacked on the network", "yellow"))
+        errors.print("warning: without HTTPS, sessions can be hijacked on the network", style="yellow")
     if reviewer is None:
         link = web.first_lead_link(project)
     else:
@@ -98,6 +100,8 @@ def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool 
             _say(f"{link.name}: {joining}   (valid for one day, for one person)")
         if recruiting is not None:
             _say(f"recruiting: {recruiting}?PROLIFIC_PID=...   (for everybody)")
+            if project.configuration.recruiting.signed_links:
+                _say(f"signing key: {signing_key(project)}   (secret, for the platform)")
         _say(f"{address}   (press Ctrl-C to stop)")
     sys.stdout.flush()
     write_bytes(server.folder / ADDRESS, f"{address}\n".encode())
@@ -111,6 +115,13 @@ def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool 
 
 def _say(text: str) -> None:
     output.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _base(at: ProjectOptions, base: str | None) -> str:
+    """The given base URL of the pages, or where they were served last."""
+    served = at.folder / ADDRESS
+    last = served.read_text().strip() if served.is_file() else f"http://localhost:{PORT}"
+    return (base or last).rstrip("/")
 
 
 @app.command("invite")
@@ -127,12 +138,11 @@ def invite_command(
     from shiftbench.testsets.accounts import invite
 
     with at.opened() as project:
-        served = at.folder / ADDRESS
-        base = base or (served.read_text().strip() if served.is_file() else f"http://localhost:{PORT}")
+        base = _base(at, base)
         wanted = [*(names or []), *([""] * people)] or [""]
         made = [invite(project, role, name, days=days) for name in wanted]  # type: ignore[arg-type]
     links = [
-        {"name": link.name, "role": link.role, "link": f"{base.rstrip('/')}/join/{link.token}",
+        {"name": link.name, "role": link.role, "link": f"{base}/join/{link.token}",
          "expires": link.expires_at.isoformat()}
         for link in made
     ]  # fmt: skip
@@ -161,13 +171,189 @@ def exclude_command(
     report(done, f"{{annotator}}: {{tasks}} tasks {'count again' if readmit else 'returned to the queue'}", json=json)
 
 
+ClassKeys = Annotated[list[str] | None, "--class", "Class (repeatable; default: all classes)."]
+
+
+@app.command("close")
+def close_command(
+    at: ProjectOptions,
+    class_key: ClassKeys = None,
+    enough: Annotated[
+        str | None, "Close the classes that have all their images in the latest revision of a set."
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Give out no more tasks, of some classes or at all. Grids that somebody holds may still be answered."""
+    from shiftbench.testsets.collection import close
+    from shiftbench.testsets.revisions import set_status
+
+    with at.opened() as project:
+        classes = class_key
+        if enough is not None:
+            status = set_status(project, enough)
+            complete = [key for key in project.space.keys if key not in status.short and not status.removed[key]]
+            classes = [*(class_key or ()), *complete]
+        count = close(project, classes)
+    report({"tasks": count}, "closed: {tasks} tasks", json=json)
+
+
+@app.command("reopen")
+def reopen_command(at: ProjectOptions, class_key: ClassKeys = None, json: Json = False) -> None:
+    """Give out the tasks of closed classes again."""
+    from shiftbench.testsets.collection import reopen
+
+    with at.opened() as project:
+        count = reopen(project, class_key)
+    report({"tasks": count}, "reopened: {tasks} tasks", json=json)
+
+
+@app.command("top-up")
+def top_up_command(
+    at: ProjectOptions,
+    annotators: Annotated[int, {"min": 1}, "Annotators per grid; a smaller number takes a top-up back."],
+    class_key: ClassKeys = None,
+    json: Json = False,
+) -> None:
+    """Ask for more answers to existing grids. New grids follow `annotators` in testset.toml."""
+    from shiftbench.testsets.collection import top_up
+
+    with at.opened() as project:
+        count = top_up(project, annotators, class_key)
+    report({"tasks": count, "annotators": annotators}, "{tasks} tasks want {annotators} annotators now", json=json)
+
+
+@app.command("cancel")
+def cancel_command(
+    at: ProjectOptions,
+    tasks: Annotated[list[int], typer.Argument(help="Numbers of grids, as in the column task of `answers`.")],
+    because: Annotated[str, "Reason; recorded in the audit log."],
+    undo: Annotated[bool, "--undo", "Count the answers of cancelled grids again."] = False,
+    json: Json = False,
+) -> None:
+    """Withdraw grids: their answers are kept but not counted, and `tasks` puts their candidates into new grids."""
+    from shiftbench.testsets.collection import cancel
+
+    with at.opened() as project:
+        count = cancel(project, tasks, because, undo=undo)
+    message = "{tasks} grids count again" if undo else "cancelled: {tasks} grids"
+    report({"tasks": count}, message, json=json)
+
+
+@app.command("release")
+def release_command(
+    at: ProjectOptions,
+    name: Annotated[str, typer.Argument(help="Name of the worker's account, such as 'mturk A1B2'.")],
+    json: Json = False,
+) -> None:
+    """Let a recruited worker who lost their browser continue in another: the next visit gets the account."""
+    from shiftbench.testsets.accounts import find_person
+    from shiftbench.testsets.recruiting import release_browser
+
+    with at.opened() as project:
+        release_browser(project, find_person(project, name).id)
+    report({"worker": name}, "{worker}: the next browser that opens their link gets the account", json=json)
+
+
 @app.command("pay")
 def pay_command(at: ProjectOptions, *, table: TableOptions) -> None:
-    """List recruited annotators: platform and worker id, tasks, minutes, control images, completion code, pay."""
+    """List the assignments of recruited annotators: worker id, tasks, minutes, controls, completion code, pay."""
     from shiftbench.testsets.recruiting import pay_table
 
     with at.opened() as project:
         table.show(pay_table(project))
+
+
+Site = Annotated[str | None, "production or sandbox of MTurk, with your AWS credentials; without it, nothing is sent."]
+
+
+@app.command("hits")
+def hits_command(
+    at: ProjectOptions,
+    address: Annotated[str, typer.Argument(help="The public link that `serve --recruit` prints, up to the `?`.")],
+    site: Site = None,
+    out: Annotated[Path | None, "--output", "-o", "File for the requests, one JSON object per line."] = None,
+    title: Annotated[str | None, "Title of the HITs."] = None,
+    description: Annotated[str | None, "Description of the HITs."] = None,
+    minutes: Annotated[float, "Minutes that a worker has for an assignment."] = 60,
+    days: Annotated[float, "Days for which the HITs are offered."] = 7,
+    json: Json = False,
+) -> None:
+    """Offer the missing answers on Amazon Mechanical Turk, or write the requests for it.
+
+    One assignment is worth tasks_per_assignment grids, for pay_per_task each ([recruiting] in testset.toml). Run it
+    again after excluding annotators or topping up: it only offers what is still missing.
+
+    \b
+    Examples:
+      shiftbench testset hits pets https://pets.lab.example/recruit/TOKEN -o hits.jsonl
+      shiftbench testset hits pets https://pets.lab.example/recruit/TOKEN --site sandbox
+    """
+    from shiftbench.testsets.mturk import HitRules, hit_requests, mturk_client, publish_hits
+
+    rules = HitRules(minutes=minutes, days=days)
+    rules = replace(rules, title=title or rules.title, description=description or rules.description)
+    with at.opened() as project:
+        if site is None:
+            requests = hit_requests(project, address, rules)
+        else:
+            with extra("mturk", "Amazon Mechanical Turk"):
+                client = mturk_client(site)
+            requests = publish_hits(project, client, address, rules)
+    if out is not None:
+        lines = [json_text(request) for request in requests]
+        write_bytes(out, "".join(f"{line}\n" for line in lines).encode())
+    assignments = sum(request["MaxAssignments"] for request in requests)
+    done = {"hits": len(requests), "assignments": assignments, "published": site is not None}
+    report(done, f"{'published' if site else 'to publish'}: {{hits}} HITs, {{assignments}} assignments", json=json)
+
+
+@app.command("settle")
+def settle_command(
+    at: ProjectOptions,
+    site: Annotated[str, typer.Argument(help="production or sandbox of MTurk, with your AWS credentials.")],
+    approve: Annotated[bool, "--approve", "Approve the assignments that have answered tasks."] = False,
+    reject: Annotated[bool, "--reject", "Reject those for which nothing was done, with the reason."] = False,
+    *,
+    table: TableOptions,
+) -> None:
+    """Compare the assignments submitted at MTurk with the work that was done, and approve or reject them.
+
+    An assignment is approved if the same worker answered a task for it and sent its completion code, also if the
+    answers do not count. Without --approve and --reject, the list is shown and nothing is sent.
+
+    \b
+    Example:
+      shiftbench testset settle pets sandbox --approve
+    """
+    from shiftbench.testsets.mturk import mturk_client, settle, settlement_table
+
+    with at.opened() as project:
+        with extra("mturk", "Amazon Mechanical Turk"):
+            client = mturk_client(site)
+        table.show(settlement_table(settle(project, client, approve=approve, reject=reject)))
+
+
+@app.command("links")
+def links_command(
+    at: ProjectOptions,
+    workers: Annotated[list[str], typer.Argument(help="Ids of people.")],
+    base: Annotated[str | None, "Base URL of the pages (default: where `serve` last served them)."] = None,
+    json: Json = False,
+) -> None:
+    """Print a signed link for each person, for a mailing list: nobody can use the id of another."""
+    from shiftbench.testsets.recruiting import SIGNATURE, link_signature, recruiting_token
+
+    with at.opened() as project:
+        path = f"{_base(at, base)}/recruit/{recruiting_token(project)}"
+        links = []
+        for worker in workers:
+            query = urlencode({"worker": worker, SIGNATURE: link_signature(project, worker)})
+            links.append({"worker": worker, "link": f"{path}?{query}"})
+    if json:
+        print_json(links)
+        return
+    for link in links:
+        _say(f"{link['worker']}: {link['link']}")
 
 
 @app.command("log")

@@ -16,15 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import IntArray
-from shiftbench.classifiers.base import Classifier
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.subset import take
-from shiftbench.errors import ShiftbenchError
-from shiftbench.jobs.blocks import ComputeOptions
-from shiftbench.jobs.progress import progress_bar
-from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.table import Column, Table
+from shiftbench import Classifier, Dataset, ShiftbenchError
+from shiftbench.datasets import take
+from shiftbench.extend.jobs import ComputeOptions
+from shiftbench.extend.tables import Column, Table
+from shiftbench.extend.types import IntArray
+from shiftbench.jobs import progress_bar
+from shiftbench.metrics import clopper_pearson
 from shiftbench.testsets.followups.splits import by_logistic_regression, deal, shuffled_groups
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
 
@@ -100,7 +98,7 @@ def discriminate(
     """
     if folds < 2:
         raise ShiftbenchError("invalid number of folds", found=folds, expected="2 or more")
-    sides = _balanced(old, new, per_class, seed)
+    sides = balanced_sides(old, new, per_class, seed)
     options = ComputeOptions(None, workers, show=show)
     results = []
     for spec in by:
@@ -123,7 +121,7 @@ def discriminate(
     return Discrimination(results, old, new, len(sides[0]), folds)
 
 
-def _balanced(old: Dataset, new: Dataset, per_class: int | None, seed: int) -> tuple[Dataset, Dataset]:
+def balanced_sides(old: Dataset, new: Dataset, per_class: int | None, seed: int) -> tuple[Dataset, Dataset]:
     """The same number of images per class from both sets; unlabelled images count as one class."""
     old_groups = shuffled_groups(old.ids, _class_keys(old), seed)
     new_groups = shuffled_groups(new.ids, _class_keys(new), seed)

@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 from sqlalchemy import func, select
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.stored import FileDataset
-from shiftbench.datasets.subset import Subset
-from shiftbench.errors import ShiftbenchError, shell_command
-from shiftbench.io.paths import Location
-from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.metrics.paired import aligned
-from shiftbench.reports.table import Column, Table
-from shiftbench.store.predictions import Predictions
-from shiftbench.studies.image_bootstrap import common_hits
+from shiftbench import Dataset, Predictions, ShiftbenchError
+from shiftbench.datasets import Subset
+from shiftbench.extend.datasets import FileDataset
+from shiftbench.extend.errors import shell_command
+from shiftbench.extend.io import Location
+from shiftbench.extend.metrics import aligned
+from shiftbench.extend.studies import common_hits
+from shiftbench.extend.tables import Column, Table
+from shiftbench.metrics import clopper_pearson
 from shiftbench.testsets.configuration import Configuration
 from shiftbench.testsets.database import Account, PoolEntry, SelectedSlot, Task
 from shiftbench.testsets.errors import WorkshopError

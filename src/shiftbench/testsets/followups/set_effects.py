@@ -14,16 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.arrays import FloatArray, IntArray
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.subset import Subset
-from shiftbench.errors import DatasetError, ShiftbenchError
-from shiftbench.grouping import by_key
-from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.metrics.accuracy import class_counts, hits
-from shiftbench.reports.table import Column, Table
-from shiftbench.store.predictions import Predictions
-from shiftbench.studies.results import Results
+from shiftbench import Dataset, LabelSpace, Predictions, ShiftbenchError
+from shiftbench.datasets import Subset
+from shiftbench.extend.errors import DatasetError
+from shiftbench.extend.metrics import class_counts, hits
+from shiftbench.extend.tables import Column, Table
+from shiftbench.extend.types import FloatArray, IntArray, Labels
+from shiftbench.studies import Results
 from shiftbench.testsets.followups.splits import ACCURACY_COLUMNS, accuracy_values, shuffled_groups
 
 #: Rows of a table shown in a terminal.
@@ -70,7 +67,7 @@ def balance_effect(
     rows = [_balance_row(model, per_class, seed, level) for model in predictions]
     mean = float(np.mean([row["class_mean_change"] for row in rows]))
     columns = [
-        Column("model", "model"),
+        Column("model", "model", "model"),
         Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
         Column("balanced", "balanced %", "number", ends=("balanced_low", "balanced_high"), times=100),
         Column("change", "change", "points", times=100),
@@ -125,14 +122,17 @@ class RevisionsImpact(Table):
         first = set(self.revisions[names[0]])
         last = set(self.revisions[names[-1]])
         turnover = f"{len(first & last):,} of the {len(first):,} images of the first revision are in the last"
-        columns = [Column("model", "model"), Column("revision", "revision"), *ACCURACY_COLUMNS]
+        columns = [Column("model", "model", "model"), Column("revision", "revision"), *ACCURACY_COLUMNS]
         lead = [f"mean accuracy: {' -> '.join(means)}", turnover]
         super().__init__(columns, rows, most=_ROWS_IN_TERMINAL, title="Impact of revisions", lead=lead)
 
     @property
     def intervals(self) -> dict[str, list[tuple[float, float, float]]]:
         """By model, for each revision: accuracy and the ends of its interval."""
-        return by_key((row["model"], (row["accuracy"], row["low"], row["high"])) for row in self.rows)
+        intervals: dict[str, list[tuple[float, float, float]]] = {}
+        for row in self.rows:
+            intervals.setdefault(row["model"], []).append((row["accuracy"], row["low"], row["high"]))
+        return intervals
 
     @property
     def changed(self) -> dict[str, int]:

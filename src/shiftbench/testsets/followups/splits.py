@@ -18,20 +18,16 @@ import numpy as np
 from msgspec import convert
 from numpy.typing import NDArray
 
-from shiftbench.arrays import IntArray
-from shiftbench.classifiers.base import Classifier
-from shiftbench.datasets.base import Dataset, DecodedImage, Decoding
-from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.stored import ContentDataset
-from shiftbench.datasets.subset import Subset
-from shiftbench.errors import DatasetError, MissingExtraError, ShiftbenchError
-from shiftbench.io.atomic import read_json, write_json
-from shiftbench.io.hashing import seeded_rank
-from shiftbench.jobs.blocks import ComputeOptions
-from shiftbench.jobs.progress import progress_bar
-from shiftbench.labels.space import AskedSpace, LabelSpace
-from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.table import Column, Table
+from shiftbench import Classifier, Dataset, LabelSpace, ShiftbenchError, open_dataset
+from shiftbench.datasets import DecodedImage, Decoding, Subset
+from shiftbench.extend.datasets import ContentDataset
+from shiftbench.extend.errors import DatasetError, MissingExtraError
+from shiftbench.extend.io import read_json, seeded_rank, write_json
+from shiftbench.extend.jobs import ComputeOptions
+from shiftbench.extend.tables import Column, Table
+from shiftbench.extend.types import AskedSpace, IntArray
+from shiftbench.jobs import progress_bar
+from shiftbench.metrics import clopper_pearson
 from shiftbench.testsets.filtration import look_at
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
 
@@ -309,7 +305,7 @@ class SplitComparison(Table):
             original = self.accuracies(measurement.model).get("original")
             values = accuracy_values(measurement.correct, measurement.n, level, original)
             rows.append({**asdict(measurement), **values})
-        columns = [Column("model", "model"), Column("test_set", "test set"), *ACCURACY_COLUMNS]
+        columns = [Column("model", "model", "model"), Column("test_set", "test set"), *ACCURACY_COLUMNS]
         lead = [self._summary(model) for model in models]
         super().__init__(columns, rows, title="Cross-validation splits", lead=lead)
 

@@ -19,19 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray, IntArray, Pixels
-from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.onnx_ import OnnxClassifier, disagreement
-from shiftbench.classifiers.recorded import RecordedPredictions
-from shiftbench.classifiers.samples import sample_images
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
-from shiftbench.io.atomic import write_atomically
-from shiftbench.io.cache import cache_folder
-from shiftbench.io.hashing import digest, file_digest
-from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
-from shiftbench.labels.space import LabelSpace
+from shiftbench import Classifier, Dataset, Geometry, LabelSpace, ShiftbenchError
+from shiftbench.extend.classifiers import OnnxClassifier, RecordedPredictions, disagreement
+from shiftbench.extend.datasets import sample_images
+from shiftbench.extend.errors import ClassifierError, MissingExtraError
+from shiftbench.extend.io import cache_folder, digest, file_digest, write_atomically
+from shiftbench.extend.jobs import Computation, ComputeOptions, PerImage, per_image
+from shiftbench.extend.types import FloatArray, IntArray, Pixels
 from shiftbench.testsets.near_duplicates.search import pair_squares
 
 Rows = NDArray[np.generic]
@@ -213,7 +207,7 @@ def descriptor(spec: str | Classifier | Descriptor) -> Descriptor:
     plain = {"pixels": PixelDescriptor, "pixels-normalised": NormalisedPixelDescriptor}
     if spec in plain:
         return plain[spec]()
-    from shiftbench.classifiers.loading import load_classifier
+    from shiftbench import load_classifier
 
     try:
         return FeatureDescriptor(load_classifier(spec))
@@ -230,7 +224,7 @@ def features_of(classifier: Classifier) -> Classifier:
 
     Feature maps are averaged over space. ClassifierError if that layer cannot be found.
     """
-    from shiftbench.classifiers.torch_ import TorchClassifier
+    from shiftbench.extend.classifiers import TorchClassifier
 
     if isinstance(classifier, RecordedPredictions):
         raise ShiftbenchError(

@@ -18,20 +18,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray, IntArray, Pixels
-from shiftbench.classifiers.base import Classifier
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import named_datasets, open_dataset
-from shiftbench.errors import LabelError, ShiftbenchError
-from shiftbench.io.hashing import digest
-from shiftbench.io.paths import Location, split_kind
-from shiftbench.jobs.base import Executor
-from shiftbench.jobs.blocks import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
-from shiftbench.labels.catalogue import FOLDERS
-from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.table import Column, Table
-from shiftbench.runs.results import StoredResults
-from shiftbench.store.predictions import Predictions
+from shiftbench import Classifier, Dataset, Predictions, ShiftbenchError, open_dataset
+from shiftbench.datasets import named_datasets
+from shiftbench.extend.datasets import FOLDERS
+from shiftbench.extend.errors import LabelError
+from shiftbench.extend.io import Location, digest, split_kind
+from shiftbench.extend.jobs import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
+from shiftbench.extend.settings import StoredResults
+from shiftbench.extend.tables import Column, Table
+from shiftbench.extend.types import FloatArray, IntArray, Pixels
+from shiftbench.jobs import Executor
+from shiftbench.metrics import clopper_pearson
 from shiftbench.testsets.near_duplicates import descriptors
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, descriptor
 from shiftbench.testsets.near_duplicates.search import QUERIES, REFERENCES, ExactIndex, RowProjection, RowSubset

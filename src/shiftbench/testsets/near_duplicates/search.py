@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray, IntArray
-from shiftbench.errors import ShiftbenchError
-from shiftbench.io.hashing import digest
-from shiftbench.native import kernel
+from shiftbench import ShiftbenchError
+from shiftbench.extend.io import digest
+from shiftbench.extend.registration import kernel
+from shiftbench.extend.types import FloatArray, IntArray
 
 Rows = NDArray[Any]
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from shiftbench.arrays import BoolArray, FloatArray, Pixels
-from shiftbench.errors import ShiftbenchError
-from shiftbench.native import kernel
+from shiftbench import ShiftbenchError
+from shiftbench.extend.registration import kernel
+from shiftbench.extend.types import BoolArray, FloatArray, Pixels
 
 _Floats = NDArray[np.float32]
 

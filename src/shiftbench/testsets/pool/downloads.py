@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from shiftbench import __version__
-from shiftbench.datasets.images import bad_image
+from shiftbench.extend.datasets import bad_image
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.images import MAX_BYTES
 from shiftbench.testsets.pool.sources import Offer, image_sources

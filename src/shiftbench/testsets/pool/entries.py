@@ -13,13 +13,13 @@ from typing import Literal
 from sqlalchemy import exists, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import BadImageError
-from shiftbench.io.locks import file_lock
-from shiftbench.jobs.progress import progress_bar
-from shiftbench.jobs.threads import worker_count
-from shiftbench.testsets.database import CANDIDATE, REFERENCE, Image, Mark, PoolEntry
+from shiftbench import Dataset
+from shiftbench.extend.datasets import FileDataset
+from shiftbench.extend.errors import BadImageError
+from shiftbench.extend.io import file_lock
+from shiftbench.extend.jobs import worker_count
+from shiftbench.jobs import progress_bar
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, Image, Mark, PoolEntry, counts_digest
 from shiftbench.testsets.pool.images import MAX_PIXELS, StoredImage
 from shiftbench.testsets.pool.sources import Offer, SourceImages, check_columns, clean, day, known_details, open_source
 from shiftbench.testsets.project import Project, record
@@ -167,7 +167,7 @@ def _add_entries(
     query = query.where(tuple_(PoolEntry.image_id, PoolEntry.class_key).in_(set(pairs)))
     in_pool = {(image_id, class_key) for image_id, class_key in session.execute(query)}
     rows: dict[tuple[int, str | None], dict[str, object]] = {}
-    for pair, (offer, _) in zip(pairs, stored_offers, strict=True):
+    for pair, (offer, stored) in zip(pairs, stored_offers, strict=True):
         if pair in in_pool or pair in rows:
             summary.known += 1
             continue
@@ -185,6 +185,7 @@ def _add_entries(
             **details,
             "extra": extra,
             "imported_at": project.now(),
+            "digest": counts_digest(summary.role, str(class_key), stored.file_name, selected=0, annotations=0),
         }
     if rows:
         session.execute(insert(PoolEntry), list(rows.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,9 +13,9 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageOps
 
-from shiftbench.arrays import Pixels
-from shiftbench.datasets.images import bad_image, decode
-from shiftbench.io.atomic import write_atomically
+from shiftbench.extend.datasets import bad_image, decode
+from shiftbench.extend.io import write_atomically
+from shiftbench.extend.types import Pixels
 
 #: Images come from untrusted sources: larger ones are refused.
 MAX_BYTES = 64 << 20
@@ -32,8 +33,9 @@ _SUFFIX_BY_MAGIC = {
 }
 
 
-#: How copies become square: the centre of the image, or the whole image on grey.
-CopyFit = Literal["crop", "pad"]
+#: How copies get the same size: the square centre of the image, the whole image on a grey square, or the whole image in
+#: one aspect ratio.
+CopyFit = Literal["crop", "pad", "resize"]
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,34 @@ class StoredImage:
     height: int
     size: int
 
+    @property
+    def file_name(self) -> str:
+        return f"{self.digest}{self.suffix}"
+
 
 def image_digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
 class ImageStore:
-    """``images/`` and ``copies/`` of a project. Files are named by digest, never by untrusted names."""
+    """``images/`` and ``copies/`` of a project. Files are named by digest, never by untrusted names.
 
-    def __init__(self, folder: Path, copy_pixels: int, copy_fit: CopyFit = "crop") -> None:
+    ``common_size`` returns the width and height that most references have, or None without references.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        copy_pixels: int,
+        copy_fit: CopyFit = "crop",
+        common_size: Callable[[], tuple[int, int] | None] = lambda: None,
+    ) -> None:
         self.originals = folder / "images"
         self.copies = folder / "copies"
         self._copy_pixels = copy_pixels
         self._copy_fit = copy_fit
+        self._common_size = common_size
+        self._resized: tuple[int, int] | None = None
 
     def put(self, data: bytes, image_id: str) -> StoredImage:
         """Store an image and its copy; BadImageError if it cannot be used."""
@@ -76,7 +93,9 @@ class ImageStore:
         if not original.exists():
             write_atomically(original, lambda path: path.write_bytes(data))
             original.chmod(0o444)  # Frozen sets hard-link this file, so nobody may change it.
-        self._make_copy(stored.digest, pixels)
+        if self._copy_fit != "resize":
+            # The common size of the references is only known after they are imported.
+            self._make_copy(stored.digest, pixels)
         return stored
 
     def original(self, digest: str, suffix: str) -> Path:
@@ -94,11 +113,30 @@ class ImageStore:
         path = self._copy_path(digest, fit)
         if not path.exists():
             # Not durable: a copy that is lost in a power failure is made again from the original.
-            data = annotators_copy(pixels, self._copy_pixels, fit or self._copy_fit)
+            fit = fit or self._copy_fit
+            data = annotators_copy(pixels, self._size_of_copies(fit), fit)
             write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
 
+    def _size_of_copies(self, fit: CopyFit) -> tuple[int, int]:
+        """Width and height of the copies: a square, or in the aspect ratio that most references have."""
+        square_size = (self._copy_pixels, self._copy_pixels)
+        if fit != "resize":
+            return square_size
+        if self._resized is None:
+            common_size = self._common_size()
+            if common_size is None:
+                return square_size
+            scale = self._copy_pixels / max(common_size)
+            self._resized = (max(1, round(common_size[0] * scale)), max(1, round(common_size[1] * scale)))
+        return self._resized
+
     def _copy_path(self, digest: str, fit: CopyFit | None) -> Path:
-        return self.copies / digest[:2] / f"{digest[2:]}-{fit or self._copy_fit}-{self._copy_pixels}.jpg"
+        fit = fit or self._copy_fit
+        size = str(self._copy_pixels)
+        if fit == "resize":
+            width, height = self._size_of_copies(fit)
+            size = f"{width}x{height}"
+        return self.copies / digest[:2] / f"{digest[2:]}-{fit}-{size}.jpg"
 
 
 def _suffix_of(data: bytes) -> str | None:
@@ -111,22 +149,22 @@ def _suffix_of(data: bytes) -> str | None:
     return None
 
 
-def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "crop") -> bytes:
-    """A square JPEG, encoded from pixels: no EXIF, no location, no hint at its source.
+def annotators_copy(pixels: Pixels, size: tuple[int, int], fit: CopyFit = "crop") -> bytes:
+    """A JPEG of that width and height, encoded from pixels: no EXIF, no location, no hint at its source.
 
-    All copies have the same size and encoding, so that neither reveals control images: the centre of the image, or
-    the whole image on grey ("pad"), which shows the aspect ratio. The pixels are those that a model receives: EXIF
-    orientation is not applied.
+    All copies have the same size and encoding, so that neither reveals control images. The pixels are those that a
+    model receives: EXIF orientation is not applied.
     """
     buffer = io.BytesIO()
-    Pillow.fromarray(square(pixels, side, fit)).save(buffer, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
+    Pillow.fromarray(fitted(pixels, size, fit)).save(buffer, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
     return buffer.getvalue()
 
 
-def square(pixels: Pixels, side: int, fit: CopyFit = "crop") -> Pixels:
-    """The centre of an image, or the whole image on grey ("pad"), with sides of that many pixels."""
+def fitted(pixels: Pixels, size: tuple[int, int], fit: CopyFit = "crop") -> Pixels:
+    """An image in that width and height: its centre, the whole image on grey ("pad"), or stretched ("resize")."""
     image = Pillow.fromarray(pixels)
-    size = (side, side)
+    if fit == "resize":
+        return np.asarray(image.resize(size, Pillow.Resampling.LANCZOS))
     if fit == "crop":
         return np.asarray(ImageOps.fit(image, size, Pillow.Resampling.LANCZOS))
     return np.asarray(ImageOps.pad(image, size, Pillow.Resampling.LANCZOS, color=(128, 128, 128)))

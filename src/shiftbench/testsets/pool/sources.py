@@ -23,14 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.folder import EXTENSIONS
-from shiftbench.datasets.images import bad_image, read_file
-from shiftbench.datasets.stored import EncodedDataset, FileDataset
-from shiftbench.datasets.subset import Subset, of_classes
-from shiftbench.io.paths import Location
-from shiftbench.registry import Registry
+from shiftbench import Dataset, open_dataset
+from shiftbench.datasets import Subset, of_classes
+from shiftbench.extend.datasets import EXTENSIONS, EncodedDataset, FileDataset, bad_image, read_file
+from shiftbench.extend.io import Location
+from shiftbench.extend.registration import Registry
 from shiftbench.testsets.errors import BlindnessError, WorkshopError
 from shiftbench.testsets.pool.images import MAX_BYTES, as_png
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import func, select
 
-from shiftbench.classifiers.base import Classifier
-from shiftbench.datasets.base import Dataset
-from shiftbench.jobs.base import Executor
+from shiftbench import Classifier, Dataset
+from shiftbench.extend.datasets import FileDataset
+from shiftbench.jobs import Executor
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, NearPair, PoolEntry, Search
 from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.locks import alone
 from shiftbench.testsets.near_duplicates.find import (
     NEIGHBOURS,
     PLAIN,
@@ -20,7 +22,7 @@ from shiftbench.testsets.near_duplicates.find import (
     open_any,
     reopenable,
 )
-from shiftbench.testsets.pool.entries import image_row, pool_dataset
+from shiftbench.testsets.pool.entries import entries_dataset, image_row, pool_dataset
 from shiftbench.testsets.pool.images import StoredImage
 from shiftbench.testsets.pool.sources import image_bytes
 from shiftbench.testsets.project import Project, record
@@ -76,7 +78,9 @@ def suspect_near_duplicates(
     executor: Executor | None = None,
     show: bool = False,
 ) -> tuple[ReviewQueue, int]:
-    """Search the whole pool; returns the pairs, and how many of them are new.
+    """Search the pool; returns the pairs, and how many of them are new.
+
+    If candidates were imported since an earlier search in the same way, only these are compared, with everything.
 
     ``against``: further datasets to compare the candidates with, such as the original training and test sets. They are
     not imported; only the images of suspected pairs are kept, for the reviewers. Datasets of earlier searches are
@@ -84,6 +88,33 @@ def suspect_near_duplicates(
     thresholds unless others are given, and for mirror images if they were before. Descriptors are cached in the
     project's folder. Pairs that were judged before keep their verdict.
     """
+    with alone(project, "dedupe", lock="search"):
+        return _search_pool(
+            project,
+            against=against,
+            by=by,
+            k=k,
+            thresholds=thresholds,
+            flips=flips,
+            workers=workers,
+            executor=executor,
+            show=show,
+        )
+
+
+def _search_pool(
+    project: Project,
+    *,
+    against: Sequence[str | Dataset],
+    by: Sequence[str | Classifier] | None,
+    k: int | None,
+    thresholds: Mapping[str, float] | None,
+    flips: bool,
+    workers: int | None,
+    executor: Executor | None,
+    show: bool,
+) -> tuple[ReviewQueue, int]:
+    """As :func:`suspect_near_duplicates`, while nobody else searches."""
     candidates = pool_dataset(project, CANDIDATE)
     references = pool_dataset(project, REFERENCE)
     if not len(candidates):
@@ -94,26 +125,70 @@ def suspect_near_duplicates(
         earlier = session.scalars(select(Search).order_by(Search.id)).all()
     outside = _outside_datasets(against, earlier)
     options = _search_options(earlier, by, k, thresholds, flips)
-    targets: list[Dataset] = list(outside.values())
+    batches = _comparable_batches(earlier, options, outside, references)
+    searched, compared = _divided(project, candidates, batches)
+    targets: list[Dataset] = [*outside.values(), *compared]
     if len(references):
         targets.insert(0, references)
     queue = find_near_duplicates(
-        candidates,
+        searched,
         targets,
         by=options.by,
         k=options.k,
         thresholds=options.thresholds,
         flips=options.flips,
         near={key: project.configuration.near(key) for key in project.space.keys},
-        files=candidates.paths,
+        files=searched.paths,
         folder=project.folder / "descriptors",
         workers=workers,
         executor=executor,
         show=show,
     )
-    new = add_suspicions(project, _suspicions(project, queue, candidates, references, outside.values()))
-    _record_search(project, outside, last_entry, replace(options, thresholds=queue.thresholds))
+    pool = [searched, *compared, references]
+    new = add_suspicions(project, _suspicions(project, queue, pool, outside.values()))
+    if not batches or last_entry > batches[-1]:
+        batches = [*batches, last_entry]
+    _record_search(project, outside, last_entry, replace(options, thresholds=queue.thresholds), batches)
     return queue, new
+
+
+def _comparable_batches(
+    earlier: Sequence[Search], options: _SearchOptions, outside: Mapping[str, Dataset], references: Dataset
+) -> list[int]:
+    """The last entry of each earlier search, if candidates up to there need not be compared again; otherwise nothing.
+
+    They must have been compared with the same references and datasets, in the same way.
+    """
+    if not earlier:
+        return []
+    past = earlier[0].options
+    same_way = (list(options.by), options.k, options.flips) == (past["by"], past["k"], past["flips"])
+    same_limits = dict(options.thresholds) == past["thresholds"]
+    fingerprints = {search.fingerprint for search in earlier if search.source}
+    same_data = fingerprints == {dataset.fingerprint for dataset in outside.values()}
+    batches: list[int] = past.get("batches", [])
+    old_references = not batches or max(references.metadata["entry"], default=0) <= batches[-1]
+    return batches if same_way and same_limits and same_data and old_references else []
+
+
+def _divided(
+    project: Project, candidates: FileDataset, batches: Sequence[int]
+) -> tuple[FileDataset, list[FileDataset]]:
+    """The candidates to search for, and those of each earlier search, which they are compared with.
+
+    A batch is a dataset of its own, whose descriptors are cached: the next import does not change it.
+    """
+    if not batches or max(candidates.metadata["entry"]) <= batches[-1]:
+        return candidates, []
+    with project.reading() as session:
+        entries = session.scalars(select(PoolEntry).where(PoolEntry.role == CANDIDATE).order_by(PoolEntry.id)).all()
+    parts = []
+    for number, (start, stop) in enumerate(itertools.pairwise([0, *batches])):
+        batch = [entry for entry in entries if start < entry.id <= stop]
+        if batch:
+            parts.append(entries_dataset(project, f"{candidates.name}, import {number + 1}", batch))
+    new = [entry for entry in entries if entry.id > batches[-1]]
+    return entries_dataset(project, candidates.name, new), parts
 
 
 def _outside_datasets(against: Sequence[str | Dataset], earlier: Sequence[Search]) -> dict[str, Dataset]:
@@ -160,12 +235,14 @@ def _search_options(
 def _suspicions(
     project: Project,
     queue: ReviewQueue,
-    candidates: Dataset,
-    references: Dataset,
+    pool: Sequence[Dataset],
     outside: Iterable[Dataset],
 ) -> list[Suspicion]:
-    """The pairs of a search as pool entries; the files of outside images are stored."""
-    entries = {dataset.name: dataset.metadata["entry"] for dataset in (candidates, references)}
+    """The pairs of a search as pool entries; the files of outside images are stored.
+
+    The first dataset of ``pool`` has the candidates that were searched for.
+    """
+    entries = {dataset.name: dataset.metadata["entry"] for dataset in pool}
     outside_by_name = {dataset.name: dataset for dataset in outside}
     suspicions = []
     for pair in queue.pairs:
@@ -175,17 +252,24 @@ def _suspicions(
         else:
             data = image_bytes(outside_by_name[pair.target], pair.reference_index)
             other = Outsider(project.images.put(data, pair.reference), f"{pair.target}: {pair.reference}")
-        suspicions.append(Suspicion(entries[candidates.name][pair.candidate_index], other, pair.values))
+        suspicions.append(Suspicion(entries[pool[0].name][pair.candidate_index], other, pair.values))
     return suspicions
 
 
-def _record_search(project: Project, outside: Mapping[str, Dataset], last_entry: int, options: _SearchOptions) -> None:
+def _record_search(
+    project: Project,
+    outside: Mapping[str, Dataset],
+    last_entry: int,
+    options: _SearchOptions,
+    batches: Sequence[int],
+) -> None:
     """Record up to which entry the candidates were compared with the pool and with each dataset, and how."""
     stored_options = {
         "by": [spec if isinstance(spec, str) else spec.name for spec in options.by],
         "k": options.k,
         "thresholds": options.thresholds,
         "flips": options.flips,
+        "batches": list(batches),
     }
     searches = [Search(name=POOL, source=None, fingerprint="", images=last_entry)]
     for source, dataset in outside.items():

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import Person, exclude
 from shiftbench.testsets.errors import AnsweredError, MissingClassError, TooFastError, WorkshopError
-from shiftbench.testsets.recruiting import worker_status
+from shiftbench.testsets.recruiting import set_finished, worker_status
 from shiftbench.testsets.web.context import Annotator, Context, PostedForm, SignedIn, authenticate, see_other
 from shiftbench.testsets.web.security import Form, loosen, origin_of
 
@@ -84,9 +84,11 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
             return _grid_page(request, context, person, grid, form, selected=labels, message=message)
         return _check_page(request, context, grid, form, selected, message=message)
     worker = worker_status(context.project, person.id)
+    # If somebody fails, none of their answers count, and others get their tasks.
     if worker is not None and not worker.qualified:
-        # Their answer does not count, and somebody else gets the task.
         exclude(context.project, person.id, "failed the qualification", action="disqualify")
+    elif worker is not None and not worker.reliable:
+        exclude(context.project, person.id, "fell below the limit on controls", action="disqualify")
     return see_other("/task")
 
 
@@ -95,7 +97,7 @@ def undo(request: Request, context: Context, person: Annotator, task: str) -> Re
     """Withdraw the last answer and show its grid again, while the lease of the task lasts."""
     worker = worker_status(context.project, person.id)
     # By now they know that the first task was a test.
-    if worker is not None and not worker.qualified:
+    if worker is not None and not (worker.qualified and worker.reliable):
         raise AnsweredError("the qualification cannot be answered again")
     grid, selected, remarks = annotation.reopen(context.project, person.id, task)
     message = "Your answer was withdrawn. Please answer again."
@@ -107,6 +109,16 @@ def give_back(context: Context, person: Annotator, task: str) -> Response:
     """Return a task without an answer; somebody else gets it."""
     annotation.give_back(context.project, person.id, task)
     return see_other("/account")
+
+
+@router.post("/finish")
+def finish(context: Context, form: PostedForm, person: Annotator) -> Response:
+    """A recruited worker stops, or goes on: the page of the tasks shows the completion code for what was done."""
+    stops = not form.text("continue")
+    if stops:
+        annotation.give_back_held(context.project, person.id)
+    set_finished(context.project, person.id, finished=stops)
+    return see_other("/task")
 
 
 @router.post("/tasks/{task}/renew")
@@ -168,6 +180,7 @@ def _grid_page(
         own=annotation.progress_of(context.project, person.id),
         seconds=_seconds_left(context, grid),
         last=annotation.last_answer(context.project, person.id),
+        worker=worker_status(context.project, person.id),
     )
 
 

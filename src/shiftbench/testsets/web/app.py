@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from shiftbench.errors import ShiftbenchError
-from shiftbench.reports.page.server import DeadlineProtocol, bind, is_loopback
+from shiftbench import ShiftbenchError
+from shiftbench.extend.web import DeadlineProtocol, bind, is_loopback
 from shiftbench.testsets.accounts import InvitationLink, invitations, invite, people, revoke_invitation
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project

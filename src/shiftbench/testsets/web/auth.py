@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import secrets
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
@@ -13,11 +14,19 @@ from shiftbench.testsets.accounts import (
     change_password,
     enter_by_link,
     enter_by_password,
+    has_password,
     leave,
 )
 from shiftbench.testsets.errors import NotAllowedError, UnknownTaskError, WorkshopError
 from shiftbench.testsets.project import note
-from shiftbench.testsets.recruiting import PLATFORMS, enter_as_worker, frame_sites, read_arrival, recruiting_token
+from shiftbench.testsets.recruiting import (
+    PLATFORMS,
+    SIGNATURE,
+    enter_as_worker,
+    frame_sites,
+    read_arrival,
+    recruiting_token,
+)
 from shiftbench.testsets.web.context import Context, PostedForm, SignedIn, authenticate, see_other
 from shiftbench.testsets.web.security import device_mark, is_known_device, loosen, network_of
 
@@ -64,6 +73,9 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
     page = context.page(request, "recruit.html", arrival=arrival, token=token, rules=rules, tab=tab)
     if framed:
         loosen(page, "frame-ancestors", *frame_sites(arrival))
+    elif context.cookies.browser not in request.cookies:
+        # Set before the form is sent: two clicks on it must come from the same browser.
+        context.cookies.set(page, context.cookies.browser, secrets.token_urlsafe(32))
     return page
 
 
@@ -72,13 +84,16 @@ def recruit(request: Request, context: Context, form: PostedForm, token: str) ->
     """Sign in as the worker whom the platform sent; the form repeats the parameters of the link."""
     _check_recruiting(context, token)
     parameters = {}
-    for worker_parameter, detail_parameters in PLATFORMS.values():
-        for name in (worker_parameter, *detail_parameters):
+    for platform in PLATFORMS.values():
+        for name in platform.parameters:
             parameters[name] = form.text(name)
+    parameters[SIGNATURE] = form.text(SIGNATURE)
     arrival = read_arrival(parameters)
     context.limits.recruits.take(network_of(context.address_of(request)))
-    person, session = enter_as_worker(context.project, arrival)
-    return _sign_in(context, request, person, session, arrival.platform)
+    entry = enter_as_worker(context.project, arrival, request.cookies.get(context.cookies.browser, ""))
+    response = _sign_in(context, request, entry.person, entry.session, arrival.platform)
+    context.cookies.set(response, context.cookies.browser, entry.browser)
+    return response
 
 
 def _check_recruiting(context: Context, token: str) -> None:
@@ -125,15 +140,37 @@ def logout(request: Request, context: Context) -> Response:
 
 @router.get("/account")
 def account_page(request: Request, context: Context, person: SignedIn) -> Response:
-    return context.page(request, "account.html", shortest=SHORTEST_PASSWORD)
+    return _account_page(request, context, person)
+
+
+def _account_page(
+    request: Request, context: Context, person: Person, *, code: int = 200, message: str = ""
+) -> Response:
+    """The page of an account, which asks for the old password if there is one."""
+    return context.page(
+        request,
+        "account.html",
+        code=code,
+        message=message,
+        shortest=SHORTEST_PASSWORD,
+        has_password=has_password(context.project, person.id),
+    )
 
 
 @router.post("/account/password")
-def set_password(context: Context, form: PostedForm, person: SignedIn) -> Response:
-    """Set a password, which ends all sessions of the account."""
+def set_password(request: Request, context: Context, form: PostedForm, person: SignedIn) -> Response:
+    """Set a password, which ends all sessions of the account; attempts with a wrong old password are limited."""
     if form.secret("password") != form.secret("again"):
         raise WorkshopError("the passwords do not match", hint="go back and type them again")
-    change_password(context.project, person.id, form.secret("password"))
+    attempts = context.limits.names
+    account = f"account {person.id}"
+    attempts.take(account)
+    try:
+        change_password(context.project, person.id, form.secret("password"), old=form.secret("old"))
+    except NotAllowedError as error:
+        context.note_refusal(request, error)
+        return _account_page(request, context, person, code=403, message="The old password is wrong.")
+    attempts.give_back(account)
     return _signed_out(context)
 
 

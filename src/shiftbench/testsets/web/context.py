@@ -24,7 +24,7 @@ from fastapi import Path as PathParameter
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench import ShiftbenchError
 from shiftbench.testsets.accounts import ROLES, Person, person_of_session
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.project import Project, note

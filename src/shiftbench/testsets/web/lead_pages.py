@@ -18,7 +18,7 @@ from shiftbench.testsets.database import CANDIDATE, Assignment
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import CountKind
 from shiftbench.testsets.project import Project, audit_log
-from shiftbench.testsets.recruiting import pay_table
+from shiftbench.testsets.recruiting import is_bound, pay_table, release_browser
 from shiftbench.testsets.revisions import unsearched
 from shiftbench.testsets.web.context import Context, Id, Lead, PostedForm, authenticate, one_page, see_other
 
@@ -31,6 +31,7 @@ _EXPORTS = {"csv": "text/csv", "json": "application/json", "parquet": "applicati
 _LOG_LINES = 200
 _CLASSES_ON_A_PAGE = 50
 _ANSWERS_ON_A_PAGE = 200
+_ANNOTATORS_ON_A_PAGE = 100
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,31 @@ class Bar:
 
 
 @router.get("")
-def overview(request: Request, context: Context, person: Lead, page: int = 1) -> Response:
-    """People, invitations, and the progress of every class."""
-    people = {account.id: account for account in accounts.people(context.project)}
+def overview(
+    request: Request, context: Context, person: Lead, page: int = 1, annotators: int = 1, links: int = 1
+) -> Response:
+    """People, invitations, and the progress of every class, each in pages."""
     quality = counts.annotator_quality(context.project)
+    flags = counts.quality_flags(quality)
+    quality_on_page, quality_pages = one_page(quality, annotators, _ANNOTATORS_ON_A_PAGE)
+    reasons = accounts.exclusion_reasons(context.project)
+    invitations = accounts.invitations(context.project)[::-1]
+    invitations_on_page, invitation_pages = one_page(invitations, links, _ANNOTATORS_ON_A_PAGE)
     all_classes = progress(context.project)
     classes, pages = one_page(all_classes, page, _CLASSES_ON_A_PAGE)
     return context.page(
         request,
         "lead.html",
-        people=people,
+        reasons=reasons,
         classes=classes,
         pages=pages,
         roles=accounts.ROLES,
-        quality=quality,
-        flags=counts.quality_flags(quality),
-        invitations=accounts.invitations(context.project),
+        quality=quality_on_page,
+        quality_pages=quality_pages,
+        flagged=sum(bool(flags[row.account]) for row in quality),
+        flags=flags,
+        invitations=invitations_on_page,
+        invitation_pages=invitation_pages,
         title=context.titles,
         places=sum(row.places for row in all_classes),
         answered=sum(row.answered for row in all_classes),
@@ -111,12 +121,17 @@ def readmit(context: Context, form: PostedForm, person: Lead, account: Id) -> Re
     return see_other("/lead#annotators")
 
 
+@router.post("/accounts/{account}/release")
+def release(context: Context, person: Lead, account: Id) -> Response:
+    """Let a recruited worker continue in another browser."""
+    release_browser(context.project, account, by=person.id)
+    return see_other(f"/lead/annotators/{account}")
+
+
 @router.get("/annotators/{account}")
 def annotator(request: Request, context: Context, person: Lead, account: Id, page: int = 1) -> Response:
     """All answers of one annotator in time, with their seconds and controls, and the agreement with others."""
-    names = {member.id: member.name for member in accounts.people(context.project)}
-    if account not in names:
-        raise WorkshopError(f"unknown account {account}")
+    name = accounts.account_name(context.project, account)
     answers = counts.answers_of(context.project, account)
     answers_on_page, pages = one_page(answers, page, _ANSWERS_ON_A_PAGE)
     flags = counts.quality_flags(counts.annotator_quality(context.project)).get(account, ())
@@ -127,7 +142,9 @@ def annotator(request: Request, context: Context, person: Lead, account: Id, pag
     return context.page(
         request,
         "annotator.html",
-        name=names[account],
+        name=name,
+        account=account,
+        bound=is_bound(context.project, account),
         answers=answers_on_page,
         total=len(answers),
         pages=pages,
@@ -147,8 +164,13 @@ def _seconds_and_accuracy(answers: Sequence[Assignment]) -> tuple[float, float |
 
 
 @router.get("/answers.{kind}")
-def raw_answers(context: Context, person: Lead, kind: str) -> Response:
-    return _download(context, "answers", kind, counts.write_answers)
+def raw_answers(context: Context, person: Lead, kind: str, names: bool = False) -> Response:
+    """All answers under pseudonyms, or on request under the names of accounts."""
+
+    def write(project: Project, path: Path) -> Path:
+        return counts.write_answers(project, path, names=names)
+
+    return _download(context, "answers-with-names" if names else "answers", kind, write)
 
 
 @router.get("/workers.{kind}")

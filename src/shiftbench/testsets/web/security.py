@@ -23,8 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shiftbench.reports.page import server
-from shiftbench.reports.page.server import host_name, is_loopback
+from shiftbench.extend import web as server
+from shiftbench.extend.web import host_name, is_loopback
 from shiftbench.testsets.accounts import SESSION_DAYS
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.project import Project
@@ -82,7 +82,8 @@ class TooSlowError(WorkshopError):
 
 
 class Cookies:
-    """Names of the cookies: the session of an account, a visitor who is not signed in, a device that was before."""
+    """Names of the cookies: the session of an account, a visitor who is not signed in, a device that was before, and
+    the browser that accounts of recruited workers are bound to."""
 
     def __init__(self, *, secure: bool) -> None:
         # Browsers restrict cookies with this prefix to HTTPS and to this host.
@@ -91,12 +92,24 @@ class Cookies:
         self.session = f"{prefix}-session"
         self.visitor = f"{prefix}-visitor"
         self.device = f"{prefix}-device"
+        self.browser = f"{prefix}-browser"
 
     def set(self, response: Response, name: str, value: str) -> None:
         """Set a cookie for as long as its kind lasts; that of a visitor ends with the browser."""
-        seconds = {self.session: SESSION_DAYS * _DAY_SECONDS, self.device: _DEVICE_SECONDS}.get(name)
+        lifetimes = {
+            self.session: SESSION_DAYS * _DAY_SECONDS,
+            self.device: _DEVICE_SECONDS,
+            self.browser: _DEVICE_SECONDS,
+        }
         response.set_cookie(
-            name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="strict"
+            name,
+            value,
+            max_age=lifetimes.get(name),
+            path="/",
+            secure=self.secure,
+            httponly=True,
+            # Workers come by a link of their platform: a strict cookie would not be sent, and would be replaced.
+            samesite="lax" if name == self.browser else "strict",
         )
 
     def end(self, response: Response) -> None:
