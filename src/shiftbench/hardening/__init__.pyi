@@ -2,6 +2,7 @@ from .augmentations.base import batch_augmentations as batch_augmentations
 from .augmentations.base import image_augmentations as image_augmentations
 from .augmentations.base import make_batch_augmentation as make_batch_augmentation
 from .augmentations.base import make_image_augmentation as make_image_augmentation
+from .augmentations.check import check_augmentation as check_augmentation
 from .augmentations.networks import network_for as network_for
 from .recipe import Recipe as Recipe
 from .recipe import load_recipe as load_recipe

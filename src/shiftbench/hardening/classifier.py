@@ -5,6 +5,7 @@ model.safetensors   the weights, without the normalisation
 classifier.json     name, classes, preprocessing, what it was trained on
 images.npy          a key of each training image, to find those that it is evaluated on
 log.jsonl           one line per epoch
+model.onnx          the network as a graph, after `harden finetune`
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch import nn
 
-from shiftbench._version import __version__
-from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.options import Options
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.classifiers.torch_ import from_module
-from shiftbench.datasets.overlap import TrainedOn
-from shiftbench.errors import ClassifierError
+from shiftbench import Classifier, LabelSpace, Preprocessing, __version__
+from shiftbench.classifiers import Options
+from shiftbench.extend.classifiers import from_module
+from shiftbench.extend.datasets import TrainedOn
+from shiftbench.extend.errors import ClassifierError
+from shiftbench.extend.io import digest, file_digest, write_atomically, write_bytes, write_json
+from shiftbench.extend.jobs import save_array
+from shiftbench.extend.options import to_toml
 from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.architectures.baselines import load_baseline
+from shiftbench.hardening.architectures.own import OWN, load_own
 from shiftbench.hardening.recipe import Recipe, load_recipe
-from shiftbench.hardening.training.data import evaluation_geometry
-from shiftbench.io.atomic import write_atomically, write_bytes, write_json
-from shiftbench.io.hashing import digest, file_digest
-from shiftbench.io.schema import to_toml
-from shiftbench.jobs.blocks import save_array
-from shiftbench.labels.space import LabelSpace
+from shiftbench.hardening.training.data import evaluation_preprocessing
 
 RECIPE = "recipe.toml"
 WEIGHTS = "model.safetensors"
 BASELINE = "baseline.npz"
 ABOUT = "classifier.json"
 IMAGES = "images.npy"
+#: The ONNX graph that `harden finetune` writes into the folder.
+EXPORT = "model.onnx"
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,11 @@ class Finished:
 
 def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, object]) -> dict[str, Any]:
     """The content of classifier.json."""
-    normalisation = Normalisation(mean=recipe.data.mean, std=recipe.data.std)
     return {
         "name": name,
         "architecture": recipe.architecture.name,
         "labels": {"name": space.name, "keys": list(space.keys), "names": list(space.names)},
-        "preprocessing": Preprocessing(evaluation_geometry(recipe.data), normalisation).describe(),
+        "preprocessing": evaluation_preprocessing(recipe.data).describe(),
         "data": dict(data),
         "made_by": f"shiftbench {__version__}, torch {torch.__version__}",
     }
@@ -154,11 +154,7 @@ def _load(finished: Finished, options: Options) -> Classifier:
         options, labels=options.labels or finished.space, name=options.name or str(finished.description["name"])
     )
     options = options.over(Preprocessing.from_dict(finished.description["preprocessing"]), "file")
-    # The initial weights would be overwritten: they are not downloaded again, and their file may be gone.
-    network_options = dict(finished.recipe.architecture.options)
-    network_options.pop("pretrained", None)
-    network_options.pop("weights", None)
-    network = build(finished.recipe.architecture.name, classes=len(finished.space), **network_options)
+    network = _network(finished, options)
     try:
         network.load_state_dict(load_file(finished.folder / WEIGHTS))
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -168,3 +164,18 @@ def _load(finished: Finished, options: Options) -> Classifier:
     architecture = finished.recipe.as_dict()["architecture"]
     weights = digest("hardened", architecture, len(finished.space), file_digest(finished.folder / WEIGHTS))
     return from_module(network, options, name=options.name, weights=weights)
+
+
+def _network(finished: Finished, options: Options) -> nn.Module:
+    """The network of a finished run, before it gets its weights."""
+    architecture = finished.recipe.architecture
+    if architecture.name == OWN:
+        assert options.preprocessing is not None
+        source = str(architecture.options.get("source", ""))
+        export = finished.folder / EXPORT
+        return load_own(source, finished.space, options.preprocessing, export=export, trust=options.trust)
+    # The initial weights would be overwritten: they are not downloaded again, and their file may be gone.
+    network_options = dict(architecture.options)
+    network_options.pop("pretrained", None)
+    network_options.pop("weights", None)
+    return build(architecture.name, classes=len(finished.space), **network_options)

@@ -9,26 +9,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftbench.cli.console import (
+from shiftbench.extend.commands import (
+    Commands,
+    DefaultGroup,
+    ExecutorOptions,
+    Json,
+    Labels,
+    Options,
+    OutputOptions,
+    Plugin,
+    Preprocess,
+    Quiet,
+    Seed,
+    Trust,
     extra,
     kept_warnings,
+    load_plugins,
     note,
     output,
+    parse_data,
+    parse_options,
+    print_checks,
     print_images,
     print_json,
     print_warnings,
     show,
     stoppable,
 )
-from shiftbench.cli.options import Commands, ExecutorOptions, Json, OutputOptions, Quiet, Seed, parse_data
-from shiftbench.errors import shell_command
+from shiftbench.extend.errors import shell_command
 
 if TYPE_CHECKING:
     from shiftbench.hardening.augmentations.copies import Augmented
     from shiftbench.hardening.training.loop import Trained
 
 app = Commands(
-    "Train more robust models: recipes, and the augmentations they use.\n\n"
+    "Train more robust models: your own, or by a recipe; and the augmentations they use.\n\n"
+    "`harden finetune` makes your own model more robust on your own images. "
     "`harden recipes` and `harden train` train a model; `harden list` shows the augmentations with their options, "
     "`harden gallery` draws them on an image, and `harden augment` writes augmented copies of a folder."
 )
@@ -51,6 +67,112 @@ Change = Annotated[
     {"metavar": "KEY=VALUE", "callback": _each_key_once},
     "Change a key of the recipes (repeatable): train.epochs=3, views.0.severity=1.",
 ]
+
+
+@app.command("finetune")
+@extra("hardening", "fine-tuning")
+def finetune_command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model that can be trained: timm:NAME@FILE, hardened:RUN, module.py:factory, or model.pt2 with "
+            "--trust.",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        str, "-d", {"panel": "Data", "show_default": False}, "Training images, in a folder for each class."
+    ],
+    val: Annotated[
+        str | None,
+        {"panel": "Data"},
+        "Validation images, none of which is a training image. They are only compared on.",
+    ] = None,
+    augment: Annotated[
+        str,
+        "-a",
+        {"panel": "Training"},
+        "augmix, noise, deepaugment, pgd, an augmentation of `harden list`, or a .toml file based on one of the four.",
+    ] = "augmix",
+    minutes: Annotated[
+        float, {"panel": "Training", "min": 0.1}, "Time for everything; a few steps are measured, and a plan is made."
+    ] = 30.0,
+    out: Annotated[Path | None, "-o", "Folder of the run (default: hardened/MODEL-AUGMENT)."] = None,
+    change: Change = None,
+    seed: Annotated[int, {"panel": "Training"}, "Seed of both trainings."] = 0,
+    name: Annotated[str | None, "Name of the model in tables."] = None,
+    labels: Labels = None,
+    preprocess: Preprocess = None,
+    trust: Trust = False,
+    workers: Annotated[
+        int | None, "-j", {"panel": "Execution", "min": 0}, "Processes that prepare batches; they change no result."
+    ] = None,
+    device: Annotated[str, {"panel": "Execution"}, "Device to train on: auto, cpu, cuda, cuda:1, ..."] = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make your own model more robust on your own images, and show what was gained.
+
+    The model keeps its preprocessing and its classes. It is fine-tuned twice, for as many steps: with small shifts
+    only (the control), and with the augmentation. The original and both results are then evaluated on the
+    validation images, clean and under 15 corruptions, and compared image by image: the difference to the control is
+    what the augmentation gained, and not more training.
+
+    A plan keeps everything within --minutes. After an interruption, rerun the same command: it resumes. The hardened
+    model is OUT/AUGMENT: as hardened:OUT/AUGMENT, and as model.onnx.
+
+    \b
+    Examples:
+      AugMix on your own ResNet-18, in half an hour
+        shiftbench harden finetune timm:resnet18@mine.pth --data train/ --val val/
+      a network in your own code: `make` returns it with its weights
+        shiftbench harden finetune model.py:make --data train/ --val val/ \\
+          --preprocess size=64,mean=0.5,std=0.25
+      a model that `harden train` made, with noise, in ten minutes
+        shiftbench harden finetune hardened:runs/photos --data train/ --val val/ \\
+          --augment noise --minutes 10
+      a lower learning rate, only 5,000 images, and mirror images as well
+        shiftbench harden finetune timm:resnet50@mine.pth --data train/ --val val/ \\
+          --set optimizer.lr=1e-4 --set data.sample=5000 --set 'augmentations=["flip", "crop"]'
+    """
+    from shiftbench.hardening.finetuning.run import harden
+
+    def report(message: str) -> None:
+        if not quiet:
+            note(message)
+
+    with stoppable(), kept_warnings() as warned:
+        hardened = harden(
+            model,
+            data,
+            val,
+            augment=augment,
+            minutes=minutes,
+            out=out,
+            name=name,
+            labels=labels,
+            preprocessing=preprocess,
+            trust=trust,
+            changes=change or [],
+            seed=seed,
+            device=device,
+            workers=workers,
+            progress=not quiet,
+            report=report,
+        )
+    print_warnings(warned)
+    if json:
+        print_json(hardened.summary())
+        return
+    output.print(hardened.table())
+    folder = hardened.folder / hardened.augment
+    if hardened.export is not None:
+        note(f"written: {hardened.export}, the hardened model as ONNX")
+        model_spec = str(hardened.export)
+    else:
+        note(f"not exported to ONNX: {hardened.why_not_exported}")
+        model_spec = f"hardened:{folder}"
+    note(f"next: {shell_command('eval', model_spec, '--data', val or 'FOLDER')}")
 
 
 @app.command("train")
@@ -164,7 +286,7 @@ def _check_ray(ray: int | None, address: str | None, devices: int) -> None:
 
 def _training_summary(trained: Trained) -> str:
     """The accuracies after the last epoch, the time of training, and the command to evaluate the network."""
-    from shiftbench.studies.base import count_of
+    from shiftbench.extend.studies import count_of
 
     last = trained.log[-1] if trained.log else {}
     words = [f"{trained.folder}:"]
@@ -178,8 +300,8 @@ def _training_summary(trained: Trained) -> str:
 @app.command("recipes")
 def recipes_command(json: Json = False) -> None:
     """List the recipes that come with the package."""
+    from shiftbench.extend.tables import Column, Table
     from shiftbench.hardening.recipe import load_recipe, recipe_names
-    from shiftbench.reports.table import Column, Table
 
     rows = []
     for name in recipe_names():
@@ -201,8 +323,8 @@ def recipes_command(json: Json = False) -> None:
 @app.command("show")
 def show_command(recipe: Recipe, change: Change = None, json: Json = False) -> None:
     """Print a recipe as TOML with its comments; with --set, as it would be trained, with all keys."""
+    from shiftbench.extend.options import to_toml
     from shiftbench.hardening.recipe import load_recipe, recipe_text
-    from shiftbench.io.schema import to_toml
 
     if json:
         print_json(load_recipe(recipe, change or ()).as_dict())
@@ -344,7 +466,7 @@ def gallery_command(
 
     Augmentations that need a network are left out unless it is given: -a deepaugment-edsr:network=FILE.
     """
-    from shiftbench.datasets.images import decode
+    from shiftbench.extend.datasets import decode
     from shiftbench.hardening.augmentations.gallery import choose, demo_photograph, render_gallery, square
 
     if file.suffix.lower() != ".png":
@@ -385,20 +507,77 @@ def _parse_options(texts: list[str]) -> dict[str, object]:
     return options
 
 
+#: The second sentence is for the reference of all commands: the help of the group is that of `experiment run`.
+experiment_app = Commands(
+    "Train the variants of an experiment, evaluate each on its suite, and compare them.\n\n"
+    "`shiftbench experiment NAME` is short for `experiment run NAME`.",
+    cls=DefaultGroup,
+)
+ExperimentName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of an experiment (see `experiment list`), or a .toml file.")
+]
+
+
+@experiment_app.command("list")
+def list_experiments_command(json: Json = False) -> None:
+    """List the experiments that come with the package."""
+    from shiftbench.extend.tables import Column, Table
+    from shiftbench.hardening.experiments.base import load_experiment
+    from shiftbench.hardening.recipe import builtin_names
+
+    rows = []
+    for name in builtin_names("experiments"):
+        experiment = load_experiment(name)
+        row = {
+            "experiment": name,
+            "variants": len(experiment.variants),
+            "scales": ", ".join(experiment.scales),
+            "about": experiment.about,
+        }
+        rows.append(row)
+    if json:
+        print_json(rows)
+        return
+    columns = [Column(key, key, optional=key == "scales") for key in ("experiment", "variants", "scales", "about")]
+    notes = ["`shiftbench experiment show NAME` prints one; a copy of it, edited, is an experiment of your own"]
+    output.print(Table(columns, rows, notes=notes))
+
+
+@experiment_app.command("show")
+def show_experiment_command(name: ExperimentName, json: Json = False) -> None:
+    """Print an experiment as TOML, to be copied and edited.
+
+    \b
+    Examples:
+      shiftbench experiment show size
+    """
+    import msgspec
+
+    from shiftbench.hardening.experiments.base import load_experiment
+    from shiftbench.hardening.recipe import recipe_text
+
+    experiment = load_experiment(name)  # raises if the file is not an experiment
+    if json:
+        print_json(msgspec.to_builtins(experiment))
+        return
+    sys.stdout.write(recipe_text(name, "experiments").rstrip("\n") + "\n")
+
+
+@experiment_app.command("run")
 @extra("hardening", "an experiment")
 def experiment_command(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="cifar-corruptions, enhancements, hyper-parameters, icons-style, icons-subtype, icons-version, "
-            "many-faces, natural-adversarial, self-attention, size, subtypes, or a TOML file."
-        ),
-    ],
+    name: ExperimentName,
     scale: Annotated[
         str, "tiny (a smoke test), small (minutes on a CPU) or paper (as published); some have more."
     ] = "small",
     seeds: Annotated[int | None, {"min": 1}, "Training runs per variant (default: as in the scale)."] = None,
-    data: Annotated[list[str] | None, "-d", "Dataset, as FOLDER or ROLE=FOLDER: icons=icons/."] = None,
+    data: Annotated[
+        list[str] | None,
+        "-d",
+        "Dataset, as FOLDER or ROLE=FOLDER (repeatable): icons=icons/. Roles are those of the suite, and the first "
+        "word of `train` in the experiment's file.",
+    ] = None,
+    labels: Labels = None,
     out: Annotated[Path | None, "-o", "Folder of the runs (default: experiments/NAME-SCALE)."] = None,
     workspace: Annotated[Path | None, "-w", "Workspace of the predictions (default: OUT/workspace)."] = None,
     change: Change = None,
@@ -420,7 +599,8 @@ def experiment_command(
       shiftbench experiment icons-style --data icons=icons/ --seeds 3
       shiftbench experiment size --set train.epochs=30 --markdown size.md
       shiftbench experiment many-faces --scale paper-c --data imagenet-train=DIR --data imagenet-val=DIR
-      shiftbench experiment my.toml --scale small
+      your own experiment on your own classes, in class folders
+        shiftbench experiment my.toml --labels folders --data mine=photos/ --data data=photos/val/
     """
     from shiftbench.hardening.experiments.report import experiment_table
     from shiftbench.hardening.experiments.run import run_experiment
@@ -431,13 +611,14 @@ def experiment_command(
             scale=scale,
             seeds=seeds,
             data=parse_data(data or []),
+            labels=labels,
             out=out,
             workspace=workspace,
             changes=change or [],
             executor=where.executor(),
             level=shown.level,
             progress=not shown.quiet,
-            command=_experiment_text(name, scale, seeds, data or [], change or []),
+            command=_experiment_text(name, scale, seeds, data or [], labels, change or []),
         )
     print_warnings(warned)
     report = experiment_table(study)
@@ -450,7 +631,9 @@ def experiment_command(
     note(f"runs: {study.runs[0].folder.parent}")
 
 
-def _experiment_text(name: str, scale: str, seeds: int | None, data: list[str], changes: list[str]) -> str:
+def _experiment_text(
+    name: str, scale: str, seeds: int | None, data: list[str], labels: str | None, changes: list[str]
+) -> str:
     """The command that reproduces the tables; local paths are replaced by FOLDER."""
     words = ["--scale", scale]
     if seeds is not None:
@@ -458,6 +641,27 @@ def _experiment_text(name: str, scale: str, seeds: int | None, data: list[str], 
     for text in data:
         role, equals, _ = text.partition("=")
         words += ["--data", f"{role}=FOLDER" if equals else "FOLDER"]
+    if labels is not None:
+        words += ["--labels", labels]
     for change in changes:
         words += ["--set", change]
     return shell_command("experiment", name, *words)
+
+
+def check_augmentation_command(
+    name: Annotated[str, typer.Argument(help="The name of a registered augmentation of images or batches.")],
+    options: Options = None,
+    plugin: Plugin = None,
+    json: Json = False,
+) -> None:
+    """Check an augmentation: shape, range, determinism per image and epoch, independence of order and workers.
+
+    \b
+    Examples:
+      shiftbench check augmentation augmix
+      shiftbench check augmentation mine --plugin my_plugin.py --option strength=2
+    """
+    from shiftbench.hardening.augmentations.check import check_augmentation
+
+    load_plugins(plugin)
+    print_checks(check_augmentation(name, **parse_options(options)), json)

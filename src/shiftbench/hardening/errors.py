@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench import ShiftbenchError
 
 
 class RecipeError(ShiftbenchError):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from shiftbench.cli.console import stoppable
-from shiftbench.cli.options import Labels, Level, Quiet, TableOptions
+from shiftbench.extend.commands import Labels, Level, Quiet, TableOptions, stoppable
 from shiftbench.testsets.commands.follow_up import Seed
 from shiftbench.testsets.commands.options import Workers, say
 
@@ -60,8 +59,8 @@ def discriminator_command(
         shiftbench testset follow-up discriminator cifar-10-test testset:pets --by recipe:cifar-standard \\
           --set architecture.name=resnet-20 --set architecture.depth=110 --set train.start=runs/resnet-110
     """
-    from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.labels.catalogue import find_label_space
+    from shiftbench import open_dataset
+    from shiftbench.extend.datasets import find_label_space
     from shiftbench.testsets.followups.discriminator import Discrimination, discriminate
 
     space = find_label_space(how.labels)
@@ -129,9 +128,9 @@ def half_command(
     A network is trained on the training set, and on the training set with a random class-balanced half of the new set;
     both are evaluated on the other half. 004 found 84.9 % without and 85.1 and 85.4 % with half of CIFAR-10.1.
     """
-    from shiftbench.datasets.catalogue import open_dataset
+    from shiftbench import open_dataset
+    from shiftbench.extend.datasets import find_label_space
     from shiftbench.hardening.followups import train_on_half
-    from shiftbench.labels.catalogue import find_label_space
 
     train_set = open_dataset(train, space=find_label_space(how.labels))
     new_set = open_dataset(new, space=train_set.space)
@@ -180,8 +179,8 @@ def splits_command(
       shiftbench harden train cifar-standard --set data.train=split:splits/split-1.json
       shiftbench testset follow-up splits train/ test/ --by demo:efficientnet-lite0 --fold-size 5000
     """
-    from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.labels.catalogue import find_label_space
+    from shiftbench import open_dataset
+    from shiftbench.extend.datasets import find_label_space
     from shiftbench.testsets.followups.splits import (
         SplitComparison,
         cross_validation_splits,

@@ -13,16 +13,13 @@ from pathlib import Path
 import numpy as np
 from msgspec import structs
 
-from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.loading import load_classifier
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.subset import take
+from shiftbench import Classifier, Dataset, LabelSpace, load_classifier
+from shiftbench.datasets import take
+from shiftbench.extend.tables import Column, Table
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.train import train
-from shiftbench.labels.space import LabelSpace
-from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.followups.discriminator import Discriminated, _balanced
+from shiftbench.metrics import clopper_pearson
+from shiftbench.testsets.followups.discriminator import Discriminated, balanced_sides
 from shiftbench.testsets.followups.splits import (
     ACCURACY_COLUMNS,
     ConcatenatedDataset,
@@ -63,7 +60,7 @@ def discriminate_by_recipe(
 
     004 trains ResNet-32 and ResNet-110, from scratch and from CIFAR-10 weights (``train.start``).
     """
-    sides = _balanced(old, new, per_class, seed)
+    sides = balanced_sides(old, new, per_class, seed)
     train_model = trained_by(recipe, out, show=show)
     folds_of_sides = [deal(side.ids, side.labels.tolist(), folds, seed) for side in sides]
 

@@ -21,9 +21,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta, Struct, structs
 
-from shiftbench.errors import UnknownNameError
+from shiftbench.extend.errors import UnknownNameError
+from shiftbench.extend.options import Count, NonNegative, decode, parse_toml
 from shiftbench.hardening.errors import RecipeError
-from shiftbench.io.schema import Count, NonNegative, decode, parse_toml
 
 #: The tables that hold a name and its options.
 _PARTS = ("architecture", "scheme")
@@ -49,6 +49,9 @@ class TrainingData(Struct, frozen=True):
     validation: str = ""
     #: The label space, if the data does not state it; "folders": the data's own classes.
     labels: str = ""
+    #: The preprocessing of a model that had one before, in the words of `--preprocess`; ``size`` is then its input, and
+    #: resize, mean and std are not used. `harden finetune` writes it.
+    preprocessing: dict[str, object] = {}
     #: Side of the network's input.
     size: int = 32
     #: Short side before the centre crop in evaluation; 0: the whole image is resized to the input.
@@ -69,7 +72,7 @@ class TrainingData(Struct, frozen=True):
     #: Decoded images are kept in memory up to this size; beyond it they are read again in every epoch.
     memory_gb: float = 4.0
     #: Shuffle chunks of 1,024 neighbouring images, and images only within this many of them, so that shards are read
-    #: nearly in order; 0: shuffle all images.
+    #: nearly in order; 0: shuffle all images. Parquet files are read by row groups instead of chunks, always.
     window: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -159,7 +162,7 @@ def _timm_schedule(name: str, highest: float, floor: float, steps: int) -> Any:
 
 def timm_part(name: str) -> Any:
     """A module of timm. timm is imported only when it is needed, because it is slow to import."""
-    from shiftbench.classifiers.zoo import import_timm
+    from shiftbench.extend.classifiers import import_timm
 
     import_timm()
     return importlib.import_module(f"timm.{name}")
@@ -244,7 +247,7 @@ class Recipe(Struct, frozen=True):
 
 
 #: TOML files that come with the package, by folder.
-Builtin = Literal["recipes", "experiments"]
+Builtin = Literal["recipes", "experiments", "finetuning"]
 
 
 def recipe_names() -> list[str]:

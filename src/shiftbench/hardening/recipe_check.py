@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-from shiftbench.errors import UnknownNameError, check_names
+from shiftbench.extend.datasets import find_label_space
+from shiftbench.extend.errors import UnknownNameError, check_names
+from shiftbench.extend.options import check_options
 from shiftbench.hardening.architectures.base import architectures
 from shiftbench.hardening.architectures.baselines import BASELINES
 from shiftbench.hardening.architectures.baselines.classifier import FittingOptions, checked_options
@@ -12,8 +14,6 @@ from shiftbench.hardening.augmentations.base import batch_augmentations, image_a
 from shiftbench.hardening.errors import RecipeError
 from shiftbench.hardening.recipe import Recipe, flat, timm_part
 from shiftbench.hardening.training_schemes import make_criterion, make_scheme, schemes
-from shiftbench.io.schema import check_options
-from shiftbench.labels.catalogue import find_label_space
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -25,10 +25,11 @@ from msgspec import Meta
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from shiftbench.classifiers.torch_ import evaluating, unwrapped
-from shiftbench.errors import ShiftbenchError, check_names
-from shiftbench.io.schema import Count
-from shiftbench.registry import Registry
+from shiftbench import ShiftbenchError
+from shiftbench.extend.classifiers import evaluating, unwrapped
+from shiftbench.extend.errors import check_names
+from shiftbench.extend.options import Count
+from shiftbench.extend.registration import Registry
 
 # Losses
 

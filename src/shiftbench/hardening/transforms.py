@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from shiftbench.arrays import Pixels
+from shiftbench.extend.shifts import luma, unpack
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.errors import AugmentationError
 from shiftbench.hardening.training_schemes import jensen_shannon, make_criterion
-from shiftbench.shifts.compose import luma
-from shiftbench.shifts.corruptions.image_kinds import unpack
 
 
 class Augment:

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec import structs
+from PIL import Image
 
-from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError
+from shiftbench.errors import LabelError, SettingError, ShiftbenchError, UnknownNameError
 from shiftbench.hardening.errors import RecipeError, TrainingError
 from shiftbench.hardening.experiments.base import (
     Experiment,
@@ -25,9 +27,11 @@ from shiftbench.hardening.experiments.base import (
 )
 from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.run import _own_device, run_experiment
+from shiftbench.hardening.recipe import builtin_names
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.ray_executor import RayExecutor
+from tests.commands import call, output
 
 SMALLEST = Experiment(
     "smallest",
@@ -136,6 +140,79 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_trained(
     assert found is None or caught.value.found == found
     assert expected in str(caught.value.expected)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Images of two classes of one's own, to train on and to test with."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 24), ("val", 8)):
+        for name, level in (("bad", 70), ("good", 180)):
+            folder = tmp_path / "photos" / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.normal(level, 30, (32, 32, 3)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def own_experiment(folder: Path) -> Path:
+    """A copy of a built-in experiment, edited as the documentation says."""
+    text = output("experiment", "show", "size")
+    text = text.replace('train = "cifar-10-train"', 'train = "mine/train"', 1)
+    text = text.replace('suite = "cifar-10-c"', 'suite = "corruptions"', 1)
+    file = folder / "my.toml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_built_in_experiment_runs_on_ones_own_classes(photos: Path, tmp_path: Path) -> None:
+    words = ["experiment", "run", own_experiment(tmp_path), "--scale", "tiny", "--seeds", "1", "--labels", "folders"]
+    words += ["--data", f"mine={photos}", "--data", f"data={photos / 'val'}", "--workers", "1"]
+    printed = json.loads(output(*words, "--out", tmp_path / "runs", "--json", "-q"))
+    assert "--labels folders" in json.dumps(printed)
+    models = sorted((tmp_path / "runs" / "runs").glob("*/model.safetensors"))
+    assert len(models) == len(load_experiment("size").at("tiny").variants)
+    # A second time, nothing is trained again.
+    before = [model.stat().st_mtime_ns for model in models]
+    assert json.loads(output(*words, "--out", tmp_path / "runs", "--json", "-q")) == printed
+    assert [model.stat().st_mtime_ns for model in models] == before
+
+
+def test_what_does_not_fit_ones_own_data_is_said_before_anything_is_trained(photos: Path, tmp_path: Path) -> None:
+    file = own_experiment(tmp_path)
+    data = {"mine": str(photos), "data": str(photos / "val")}
+    unknown = run_error(file, data, tmp_path / "runs")
+    assert "--labels folders" in str(unknown.hint)
+    # The command line has the option that is recommended: followed literally, the error does not come back.
+    (photos / "val" / "good").rename(photos / "val" / "ugly")
+    other_classes = run_error(file, data, tmp_path / "runs", "--labels", "folders")
+    assert isinstance(other_classes, LabelError)
+    (photos / "val" / "ugly").rename(photos / "val" / "good")
+    # At the scale of the papers, the recipes name validation data of other classes.
+    other_validation = run_error(file, data, tmp_path / "runs", "--labels", "folders", "--scale", "paper")
+    assert isinstance(other_validation, LabelError)
+    assert not (tmp_path / "runs").exists()
+
+
+def run_error(file: Path, data: dict[str, str], out: Path, *words: str) -> ShiftbenchError:
+    options = ["--scale", "tiny", *words]
+    for role, folder in data.items():
+        options += ["--data", f"{role}={folder}"]
+    if "--scale" in words:
+        options.remove("--scale")
+        options.remove("tiny")
+    done = call("experiment", "run", file, *options, "--out", out, "-q")
+    assert isinstance(done.exception, ShiftbenchError), done.output
+    return done.exception
+
+
+def test_the_experiments_are_listed() -> None:
+    names = [row["experiment"] for row in json.loads(output("experiment", "list", "--json"))]
+    assert names == builtin_names("experiments")
+    assert "cifar-corruptions" in output("experiment", "list")
+    assert call("experiment", "show", "sizes").exit_code != 0
 
 
 @pytest.mark.soak

@@ -34,6 +34,7 @@ from shiftbench.hardening.experiments.study import (
     _joined,
     _Measured,
     _number,
+    _p_value,
     study_runs,
 )
 from shiftbench.hardening.recipe import Part, Recipe, builtin_names, load_recipe
@@ -45,7 +46,7 @@ from shiftbench.settings.base import Setting, build_suite
 from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.shifts.seeds import Draws
 
-IMAGES, SEEDS = 300, 2
+IMAGES, SEEDS = 300, 4
 #: Chances of being right: clean, and under fog and noise.
 SKILLS = {"standard": (0.8, 0.5), "short": (0.6, 0.35), "sturdy": (0.78, 0.7), "weak": (0.5, 0.45)}
 MADE_UP = Experiment(
@@ -134,19 +135,23 @@ class _Marked(Corruption):
         return marked
 
 
-def _answering(name: str, hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> object:
+def _answering(
+    name: str, hits: NDArray[np.bool_], labels: NDArray[np.int64], classes: list[str] | None = None
+) -> object:
     from shiftbench.classifiers import load_classifier
+
+    count = 10 if classes is None else len(classes)
 
     def answer(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         numbers = images[:, 0, 0, 0].astype(int) + 256 * images[:, 0, 1, 0].astype(int)
         right = hits[images[:, 0, 2, 0], numbers]
         sure = 5 + numbers % 7 - 3.0 * (images[:, 0, 2, 0] == 1)
-        scores: NDArray[np.float32] = np.eye(10, dtype=np.float32)[(labels[numbers] + ~right) % 10]
+        scores: NDArray[np.float32] = np.eye(count, dtype=np.float32)[(labels[numbers] + ~right) % count]
         made: NDArray[np.float32] = (scores * sure[:, None]).astype(np.float32)
         return made
 
     whole = {"geometry": {"resize": None, "crop": 32}}
-    return load_classifier(answer, labels=label_space("cifar-10"), name=name, preprocessing=whole)
+    return load_classifier(answer, labels=classes or label_space("cifar-10"), name=name, preprocessing=whole)
 
 
 def accuracy(hits: dict[str, NDArray[np.bool_]], variant: str, settings: Sequence[int]) -> float:
@@ -184,6 +189,52 @@ def test_one_seed_and_chance_level_give_no_verdict(study: ExperimentStudy) -> No
     assert clear.verdict == "appears"
     assert replace(clear, seeds=1, seeds_for=1).verdict == "no verdict: one seed"
     assert replace(clear, at_chance=True).verdict == "no verdict: at chance level"
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_clear_difference_has_a_verdict_with_any_number_of_classes(classes: int, tmp_path: Path) -> None:
+    """99 % against 80 %, in three seeds, through the real evaluation."""
+    count, seeds = 400, 3
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % classes
+    images = np.zeros((count, 32, 32, 3), np.uint8)
+    images[:, 0, 0, 0] = np.arange(count) % 256
+    images[:, 0, 1, 0] = np.arange(count) // 256
+    names = [f"class {number}" for number in range(classes)]
+    data = from_arrays(images, labels, space=names, name="numbered")
+    settings = [
+        Setting("clean", "data"),
+        Setting("fog.1", "data", _Marked("fog"), reference="clean"),
+    ]
+    runs = []
+    models = []
+    for seed in range(seeds):
+        for variant, accuracy in (("standard", 0.8), ("sturdy", 0.99)):
+            run = PlannedRun(variant, seed, Recipe(Part("wrn-40-2")), tmp_path / f"{variant}-s{seed}")
+            hits = np.stack([rng.random(count) < accuracy] * 2)
+            runs.append(run)
+            models.append(_answering(run.name, hits, labels, names))
+    evaluation = evaluate(models, settings, {"data": data}, tmp_path / "ws", progress=False, workers=1)
+    variants = (Variant("standard", "cifar-standard"), Variant("sturdy", "cifar-augmix", "standard", "Sturdiness"))
+    experiment = structs.replace(MADE_UP, variants=variants, claims=MADE_UP.claims[:1], baseline=())
+    study = study_runs(experiment, "small", runs, [evaluation])
+    assert [direction.verdict for direction in study.directions] == ["appears"]
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_p_values_without_an_effect_are_not_too_small_in_the_tail(seeds: int) -> None:
+    """Images and seeds are random, and there is no effect: p is below a threshold at most as often as it says."""
+    rng = np.random.default_rng(seeds)
+    draws = 2000
+    count = 200
+    p = []
+    for _ in range(draws):
+        by_image = rng.normal(0, 0.06, count)
+        by_seed = rng.normal(0, 0.02, (seeds, 1))
+        p.append(_p_value(by_seed + by_image + rng.normal(0, 0.03, (seeds, count))))
+    for threshold in (0.05, 0.01, 0.002):
+        expected = threshold * draws
+        assert np.sum(np.array(p) < threshold) <= expected + 4 * expected**0.5
 
 
 def test_networks_that_guess_are_at_chance_level() -> None:
@@ -313,7 +364,7 @@ def test_the_report_in_every_shape(study: ExperimentStudy, tmp_path: Path) -> No
         assert max(map(len, text.splitlines())) <= width
         assert "sturdy" in text and "Sturdiness" in text
     markdown = report.to_markdown()
-    assert "shiftbench experiment made-up" in markdown and "2 seeds" in markdown
+    assert "shiftbench experiment made-up" in markdown and "4 seeds" in markdown
     assert "changed in every recipe: train.epochs=2" in markdown.replace("\\", "")
     data = report.as_data()
     assert [one["variant"] for one in data["variants"]] == list(SKILLS)
@@ -344,6 +395,15 @@ def test_the_paper_scale_leaves_the_recipes_alone(tmp_path: Path) -> None:
     runs = {run.variant: run.recipe for run in plan_runs(load_experiment("cifar-corruptions"), "paper", tmp_path)}
     assert runs["augmix"] == load_recipe("cifar-augmix", ["train.seed=2"])
     assert runs["pgd"].scheme.options["steps"] == 10
+
+
+@pytest.mark.parametrize("name", ["icons-style", "icons-subtype"])
+def test_the_paper_scale_trains_the_network_of_the_paper(name: str, tmp_path: Path) -> None:
+    """002 compares MSDNet with DenseNet; the small scales have a simpler network in its place."""
+    experiment = load_experiment(name)
+    for scale, architecture in (("paper", "msdnet"), ("small", "multiscale")):
+        networks = {run.variant: run.recipe.architecture.name for run in plan_runs(experiment, scale, tmp_path)}
+        assert networks["multiscale"] == architecture
 
 
 def test_changes_of_the_user_come_last(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import math
 import multiprocessing
 import pickle
 import resource
@@ -8,6 +9,7 @@ import tarfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -23,8 +25,8 @@ from shiftbench.datasets.subset import sample
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe
-from shiftbench.hardening.training.batches import Batch, Batches, PartIndex
-from shiftbench.hardening.training.data import prepare_training
+from shiftbench.hardening.training.batches import Batch, Batches, Order, PartIndex
+from shiftbench.hardening.training.data import open_training_set, prepare_training
 
 Tiny = Callable[..., Recipe]
 
@@ -240,6 +242,42 @@ def test_a_window_keeps_neighbours_together_and_repeats_differ(tiny: Tiny) -> No
     first = next(iter(repeated.epoch(0)))
     assert torch.equal(first.targets[0::3][:10], first.targets[1::3][:10])
     assert not torch.equal(first.views[0][0], first.views[0][1])
+
+
+@pytest.mark.parametrize("rows", [100, 1000])
+@pytest.mark.parametrize("window", [0, 1024])
+def test_every_row_group_of_parquet_is_read_once_in_an_epoch(
+    rows: int, window: int, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 6050
+    with io.BytesIO() as file:
+        Image.new("RGB", (32, 32)).save(file, "PNG")
+        data = file.getvalue()
+    columns = {"image": [{"bytes": data} for _ in range(count)], "label": [number % 10 for number in range(count)]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "train.parquet", row_group_size=rows)
+    recipe = tiny("data.labels=cifar-10", "data.memory_gb=0", f"data.window={window}", "data.sample=0")
+    dataset = open_training_set(str(tmp_path / "train.parquet"), recipe.data)
+    reads: list[int] = []
+    read_row_group = pyarrow.parquet.ParquetFile.read_row_group
+
+    def counted(table: Any, group: int, *arguments: Any, **options: Any) -> Any:
+        reads.append(group)
+        return read_row_group(table, group, *arguments, **options)
+
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read_row_group", counted)
+    groups = dataset.storage_groups()
+    assert groups is not None
+    orders = [Order(count, count, recipe, 0, 1, shuffled=True, storage_groups=lambda: groups) for _ in range(2)]
+    orders[1].epoch = 1
+    first, second = (order.indices() for order in orders)
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(count))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, orders[0].indices())
+    # Neighbours in the order are of several groups, unless one group fills the window.
+    assert len(set(groups.numbers[first[:200]].tolist())) > 1 or rows > window // 2 > 0
+    for index in first.tolist():
+        dataset.read(index)
+    assert sorted(reads) == list(range(math.ceil(count / rows)))
 
 
 @pytest.mark.parametrize("kind", ["webdataset", "parquet"])

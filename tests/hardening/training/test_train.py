@@ -207,6 +207,7 @@ def test_a_run_begun_on_two_devices_goes_on_with_one(tiny: Tiny, tmp_path: Path)
         train(begun, tmp_path / "parts", progress=False)
 
 
+@pytest.mark.reliability("kills")
 def test_kill_minus_nine_loses_nothing(tiny: Tiny, tmp_path: Path) -> None:
     recipe = tiny("train.epochs=5", "train.checkpoint_seconds=0")
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
@@ -413,6 +414,7 @@ def test_the_best_weights_are_kept_when_asked(tiny: Tiny, tmp_path: Path) -> Non
             train(tiny(choice), tmp_path / "other", progress=False)
 
 
+@pytest.mark.reliability("kills")
 def test_the_best_epochs_survive_a_kill_before_and_after_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
     """Killed at any moment of the end of an epoch, the run still has the weights of the best epochs in the end."""
     held_out = sample(open_named("cifar-10-test"), 50, seed=1)

@@ -19,15 +19,20 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
-from shiftbench.classifiers.zoo import import_timm
-from shiftbench.errors import UnknownNameError
+from shiftbench.extend.classifiers import import_timm
+from shiftbench.extend.errors import UnknownNameError
+from shiftbench.extend.options import Count, check_options
+from shiftbench.extend.registration import Registry
 from shiftbench.hardening.errors import ArchitectureError
-from shiftbench.io.schema import Count, check_options
-from shiftbench.registry import Registry
 
 #: Factories of networks: ``classes`` and the options of a recipe's [architecture] table are their keyword arguments.
 architectures: Registry[Callable[..., nn.Module]] = Registry(
-    "architecture", builtin=("shiftbench.hardening.architectures.residual", "shiftbench.hardening.architectures.dense")
+    "architecture",
+    builtin=(
+        "shiftbench.hardening.architectures.residual",
+        "shiftbench.hardening.architectures.dense",
+        "shiftbench.hardening.architectures.own",
+    ),
 )
 
 

@@ -17,6 +17,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from shiftbench.extend.options import Count, NonNegative
 from shiftbench.hardening.architectures.base import (
     Attention,
     Classification,
@@ -31,7 +32,6 @@ from shiftbench.hardening.architectures.base import (
     make_attention,
 )
 from shiftbench.hardening.errors import ArchitectureError
-from shiftbench.io.schema import Count, NonNegative
 
 _BLOCKS = 3
 #: Channels of the plain network's stem; the stem of the BC variant has two growth rates.

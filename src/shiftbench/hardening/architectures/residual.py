@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn.functional import adaptive_max_pool2d, avg_pool2d, interpolate, max_pool2d, pad
 
+from shiftbench.extend.options import Count
 from shiftbench.hardening.architectures.base import (
     Attention,
     Classification,
@@ -26,7 +27,6 @@ from shiftbench.hardening.architectures.base import (
     make_attention,
 )
 from shiftbench.hardening.errors import ArchitectureError
-from shiftbench.io.schema import Count
 
 #: Options A and B of He et al., for a block that changes the shape of its input.
 Shortcut = Literal["A", "B"]

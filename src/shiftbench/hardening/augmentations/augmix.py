@@ -23,10 +23,10 @@ from msgspec import Meta
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from shiftbench.arrays import Pixels
+from shiftbench.extend.registration import kernel
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import Concentration, ImageAugmentation, image_augmentations
 from shiftbench.hardening.errors import AugmentationError
-from shiftbench.native import kernel
 
 # Operations
 

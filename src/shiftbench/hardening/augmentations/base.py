@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 import numpy as np
 from msgspec import Meta
 
-from shiftbench.arrays import Pixels
+from shiftbench.extend.options import check_options
+from shiftbench.extend.registration import Registry
+from shiftbench.extend.shifts import derive_key
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.errors import AugmentationError
-from shiftbench.io.schema import check_options
-from shiftbench.registry import Registry
-from shiftbench.shifts.seeds import derive_key
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,10 @@ The generator of a copy belongs to (seed, image, copy). The bytes do not depend 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import posixpath
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -15,23 +17,28 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from shiftbench.arrays import Pixels
-from shiftbench.datasets.folder import open_unlabelled
-from shiftbench.datasets.images import bad_image
-from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import BadImageError, ShiftbenchError, StoreError
+from shiftbench import Dataset, LabelSpace, ShiftbenchError
+from shiftbench.extend.datasets import FileDataset, bad_image, open_unlabelled
+from shiftbench.extend.errors import BadImageError, StoreError
+from shiftbench.extend.io import local
+from shiftbench.extend.jobs import Shard, one_torch_thread
+from shiftbench.extend.options import check_options, decode
+from shiftbench.extend.outputs import (
+    Encoding,
+    OutputRecord,
+    Tree,
+    Variants,
+    Written,
+    check_destination,
+    file_size,
+    unique_names,
+    write,
+)
+from shiftbench.extend.shifts import SEED_SCHEME
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import image_augmentations, make_image_augmentation, stream
 from shiftbench.hardening.errors import AugmentationError
-from shiftbench.io.paths import local
-from shiftbench.io.schema import check_options, decode
-from shiftbench.jobs.base import Executor, Shard
-from shiftbench.jobs.threads import one_torch_thread
-from shiftbench.labels.space import LabelSpace
-from shiftbench.outputs.encoding import Encoding, unique_names
-from shiftbench.outputs.layouts import Tree, Variants, file_size
-from shiftbench.outputs.record import OutputRecord, check_destination
-from shiftbench.outputs.write import Written, write
-from shiftbench.shifts.seeds import SEED_SCHEME
+from shiftbench.jobs import Executor
 
 Copies = Annotated[int, Meta(ge=1, le=10_000)]
 RECORD = "shiftbench-augmentation.json"
@@ -185,6 +192,69 @@ def names_of_copies(paths: Sequence[str], copies: int, *, lossless: bool = False
         return [str(name.with_name(f"{name.stem}-{number}{name.suffix}")) for number in range(1, copies + 1)]
 
     return [numbered(PurePosixPath(name)) for name in unique_names(paths, renamed, same=str)]
+
+
+def is_folder_of_copies(path: str | Path) -> bool:
+    """Whether ``augment_folder`` wrote this folder."""
+    return (Path(path) / RECORD).is_file()
+
+
+def open_copies(folder: str | Path, originals: Dataset) -> FileDataset | None:
+    """The augmented copies of these images in a folder that ``augment_folder`` wrote; None if it has none of them.
+
+    A copy has the name of its original but not its annotations, so that it takes the labels of the original. The folder
+    that was augmented may be the one that the ids of the originals begin in, or one below it: copies of ``train`` are
+    found for originals ``train/image/1.jpg``.
+
+    Raises:
+        AugmentationError: Some of the originals have no copy.
+    """
+    record = OutputRecord(Path(folder), RECORD, _ABOUT, {}).read()
+    if record is None:
+        return None
+    recipe = record["recipe"]
+    available = set(images_below(folder).paths)
+    unusable = {entry["id"] for entry in record["skipped"]}
+    for prefix in _prefixes(originals.ids):
+        paths = [image_id.removeprefix(prefix) for image_id in originals.ids]
+        files = names_of_copies(paths, recipe["copies"], lossless=recipe["lossless"])
+        if not available.isdisjoint(itertools.chain.from_iterable(files)):
+            rows = [row for row, path in enumerate(paths) if path not in unusable]
+            return _labelled_copies(Path(folder), originals, {row: files[row] for row in rows}, available)
+    return None
+
+
+def _prefixes(ids: Sequence[str]) -> list[str]:
+    """The folders that all ids begin with, from the outermost one: "", "train/", "train/image/"."""
+    common = posixpath.commonpath([posixpath.dirname(image_id) for image_id in ids])
+    prefixes = [""]
+    if common:
+        for folder in common.split("/"):
+            prefixes.append(f"{prefixes[-1]}{folder}/")
+    return prefixes
+
+
+def _labelled_copies(
+    folder: Path, originals: Dataset, files: Mapping[int, Sequence[str]], available: Collection[str]
+) -> FileDataset:
+    """``files`` are the names of the copies of each original, by its row."""
+    paths: list[str] = []
+    rows: list[int] = []
+    for row, copies in files.items():
+        paths += copies
+        rows += [row] * len(copies)
+    missing = [path for path in paths if path not in available]
+    if missing:
+        raise AugmentationError(
+            f"{folder} lacks {len(missing)} of {len(paths)} copies of the images of {originals.name!r}",
+            found=f"no {missing[0]}",
+            hint="the command `shiftbench harden augment` that made the folder continues it",
+        )
+    label_sets = None
+    if originals.label_sets is not None:
+        label_sets = [originals.label_sets[row] for row in rows]
+    labels = originals.labels[rows].tolist()
+    return FileDataset(folder.name, originals.space, folder, paths, labels, label_sets=label_sets)
 
 
 def _recipe(

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from shiftbench.arrays import Pixels
-from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ShiftbenchError
+from shiftbench import Geometry, ShiftbenchError
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import (
     BatchAugmentation,
     ImageAugmentation,
@@ -147,7 +146,7 @@ def square(pixels: Pixels, side: int) -> Pixels:
 
 def demo_photograph() -> tuple[str, Pixels]:
     """The first photograph of the demo set."""
-    from shiftbench.datasets.catalogue import open_named
+    from shiftbench.extend.datasets import open_named
 
     dataset = open_named("demo")
     return dataset.ids[0], dataset.read(0).pixels

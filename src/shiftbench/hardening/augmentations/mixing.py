@@ -18,8 +18,8 @@ from msgspec import Meta
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from shiftbench.extend.options import Probability
 from shiftbench.hardening.augmentations.base import BatchAugmentation, Concentration, Share, batch_augmentations
-from shiftbench.io.schema import Probability
 
 
 @batch_augmentations.register("mixup")

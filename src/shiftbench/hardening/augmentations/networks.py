@@ -25,19 +25,15 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from shiftbench._version import __version__
-from shiftbench.arrays import Pixels
-from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ClassifierError
+from shiftbench import Dataset, __version__
+from shiftbench.extend.classifiers import fill, load_weights
+from shiftbench.extend.errors import BadImageError, ClassifierError
+from shiftbench.extend.io import cache_folder, digest, file_lock, write_bytes
+from shiftbench.extend.jobs import one_torch_thread
+from shiftbench.extend.registration import Registry
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.errors import NetworkError
-from shiftbench.io.atomic import write_bytes
-from shiftbench.io.cache import cache_folder
-from shiftbench.io.hashing import digest
-from shiftbench.io.locks import file_lock
-from shiftbench.jobs.progress import progress_bar
-from shiftbench.jobs.threads import one_torch_thread
-from shiftbench.registry import Registry
+from shiftbench.jobs import progress_bar
 
 #: The short side of an image that is fed to a network; the strides leave nothing of a smaller one.
 FedSize = Annotated[int, Meta(ge=16, le=4096)]

@@ -19,17 +19,14 @@ import numpy as np
 from msgspec import Meta
 from PIL import Image
 
-from shiftbench.arrays import Pixels
-from shiftbench.classifiers.defences import Clahe
-from shiftbench.classifiers.zoo import import_torchvision
-from shiftbench.errors import UnknownNameError
+from shiftbench.extend.classifiers import Clahe, import_torchvision, kept_random_state
+from shiftbench.extend.errors import UnknownNameError
+from shiftbench.extend.options import Positive, Probability
+from shiftbench.extend.shifts import Draws, KeyedDraws, gaussian_noise, speckle_noise
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, Ratio, Share, ascending, image_augmentations
 from shiftbench.hardening.errors import AugmentationError
 from shiftbench.hardening.recipe import timm_part
-from shiftbench.integrations.training_state import kept_random_state
-from shiftbench.io.schema import Positive, Probability
-from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise
-from shiftbench.shifts.seeds import Draws, KeyedDraws
 
 #: Number of random windows that may fail to fit, before the middle of the image is taken.
 _TRIES = 10

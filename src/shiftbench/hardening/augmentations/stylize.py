@@ -18,13 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, mse_loss, pad, relu
 
-from shiftbench.arrays import Pixels
-from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
-from shiftbench.classifiers.torch_ import torch_device
-from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.datasets.folder import EXTENSIONS
-from shiftbench.datasets.images import decode
-from shiftbench.errors import BadImageError, argument
+from shiftbench.extend.classifiers import CAFFE_NORMALISATION, fill, load_weights, torch_device
+from shiftbench.extend.datasets import EXTENSIONS, decode
+from shiftbench.extend.errors import BadImageError, argument
+from shiftbench.extend.io import file_digest
+from shiftbench.extend.options import Probability
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.networks import (
     FedSize,
@@ -39,8 +38,6 @@ from shiftbench.hardening.augmentations.networks import (
     resized,
 )
 from shiftbench.hardening.errors import AugmentationError, NetworkError
-from shiftbench.io.hashing import file_digest
-from shiftbench.io.schema import Probability
 
 # The network
 
@@ -133,7 +130,7 @@ class AdaIn(ImageNetwork):
 
     def prepare(self, images: Tensor) -> None:
         """Loads the real encoder, and measures the scales of its layers, so that the losses count all layers alike."""
-        from shiftbench.classifiers.demo import DEMO_CLASSIFIERS, keras_file
+        from shiftbench.extend.classifiers import DEMO_CLASSIFIERS, keras_file
 
         arrays = keras_file(DEMO_CLASSIFIERS["squeezenet1_1"].weights())
         encoder = {name: torch.from_numpy(arrays[name]) for name in self.encoder.state_dict()}

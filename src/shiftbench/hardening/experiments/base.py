@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from shiftbench.errors import ShiftbenchError, check_names
+from shiftbench import ShiftbenchError
+from shiftbench.extend.errors import check_names
+from shiftbench.extend.options import Count, decode, parse_toml
 from shiftbench.hardening.errors import RecipeError
 from shiftbench.hardening.recipe import Recipe, changed, load_recipe, recipe_from, recipe_text, tables_of
 from shiftbench.hardening.recipe_check import check_recipe
-from shiftbench.io.schema import Count, decode, parse_toml
 
 #: The metric of the protocol, by which the experiment is scored.
 ExperimentMetric = Literal["accuracy", "mCE", "mAP", "AUPR"]

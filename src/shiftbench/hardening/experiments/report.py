@@ -6,11 +6,9 @@ from dataclasses import asdict
 
 from msgspec import structs
 
+from shiftbench.extend.studies import count_of
+from shiftbench.extend.tables import Column, Table, hypotheses_table, level_text, line_text
 from shiftbench.hardening.experiments.study import ExperimentStudy, SeedMean
-from shiftbench.reports.formatting import level_text
-from shiftbench.reports.study_tables import hypotheses_table, line_text
-from shiftbench.reports.table import Column, Table
-from shiftbench.studies.base import count_of
 
 
 def experiment_table(study: ExperimentStudy) -> Table:
@@ -27,7 +25,8 @@ def experiment_table(study: ExperimentStudy) -> Table:
         parts.append(directions)
     if study.evidence:
         test = (
-            "Student's t test of the mean gain; intervals and p-values are over images and seeds, both taken as random"
+            "Student's t test of the mean gain, with the degrees of freedom of the seeds; intervals and p-values are "
+            "over images and seeds, both taken as random"
         )
         parts.append(hypotheses_table(study.evidence, study.level, test))
     data = {

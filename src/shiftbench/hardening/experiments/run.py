@@ -6,36 +6,37 @@ work is kept: a killed experiment continues with its unfinished runs, and each o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from shiftbench.api import evaluate, suite_options
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import named_datasets
-from shiftbench.datasets.factors import open_splits, protocols
-from shiftbench.errors import SettingError, argument, check_names, listed
+from shiftbench import Dataset, LabelSpace, Run, Selection, evaluate, label_space, load_classifier
+from shiftbench.datasets import named_datasets
+from shiftbench.extend.datasets import FOLDERS, find_label_space, open_splits, protocols
+from shiftbench.extend.errors import MissingClassesError, SettingError, argument, check_names, listed
+from shiftbench.extend.io import Location, cache_folder, file_lock
+from shiftbench.extend.jobs import add_tracebacks, one_torch_thread, retry_hint, worker_count
+from shiftbench.extend.metrics import ALEXNET
+from shiftbench.extend.settings import Data
+from shiftbench.extend.tables import read_log
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
 from shiftbench.hardening.experiments.base import Experiment, ExperimentPart, PlannedRun, load_experiment, plan_runs
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
-from shiftbench.hardening.training.data import prepare_training
+from shiftbench.hardening.training.data import check_training_data, prepare_training
 from shiftbench.hardening.training.train import train
-from shiftbench.io.cache import cache_folder
-from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location
-from shiftbench.jobs.base import Executor, Job, Problem, add_tracebacks, retry_hint
-from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
-from shiftbench.jobs.progress import Advance, progress_bar
-from shiftbench.jobs.threads import one_torch_thread, worker_count
-from shiftbench.metrics.corruption import ALEXNET
-from shiftbench.reports.page.sections.training import read_log
-from shiftbench.settings.base import Suite, build_suite
-from shiftbench.settings.roles import Data, Selection, open_data
+from shiftbench.jobs import Advance, Executor, Job, Problem, ProcessExecutor, ThreadExecutor, progress_bar
+from shiftbench.settings import Setting, ShiftOptions, Suite, SuiteOptions, build_suite, open_data
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def run_experiment(
     scale: str = "small",
     seeds: int | None = None,
     data: Data = None,
+    labels: str | None = None,
     out: str | Path | None = None,
     workspace: str | Location | None = None,
     changes: Sequence[str] = (),
@@ -94,7 +96,23 @@ def run_experiment(
 ) -> ExperimentStudy:
     """Train what is not trained yet, evaluate what is not evaluated yet, and study all of it.
 
-    ``executor`` trains the runs, by default in processes of this machine, and evaluates them.
+    Whatever can be wrong with data and label spaces, of the training and of the evaluation, is raised before the first
+    run is trained.
+
+    Args:
+        which: Name of an experiment, a TOML file, or an experiment.
+        scale: One of the experiment's scales.
+        seeds: Training runs per variant; default: as in the scale.
+        data: A folder, or a mapping from roles to folders: the roles of the suites, and those of training data.
+        labels: Classes of training and test data, as in ``evaluate``: a name, a file, or ``"folders"``. It sets
+            ``data.labels`` of every recipe.
+        out: Folder of the runs.
+        workspace: Workspace of the predictions; default: in the folder of the runs.
+        changes: Changes to every recipe: ``"train.epochs=3"``.
+        executor: Trains the runs, by default in processes of this machine, and evaluates them.
+        level: Confidence level.
+        progress: Whether progress bars are shown.
+        command: The command that reproduces the study, for its page.
     """
     experiment = which if isinstance(which, Experiment) else load_experiment(which)
     experiment = experiment.at(scale)
@@ -104,26 +122,39 @@ def run_experiment(
     else:
         folder = Path(out)
     sources = tuple(_training_data(experiment.name, part, data) for part in experiment.parts)
-    runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes)
-    for part in experiment.parts:
-        suite = build_suite(part.suite, suite_options(data, settings.severities, settings.corruptions))
-        _check_suite(suite, experiment, data)
-    _train_all(runs, sources, executor, progress)
-    evaluated = []
+    recipe_changes = list(changes)
+    if labels is not None:
+        recipe_changes.append(f"data.labels={labels}")
+    runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=recipe_changes)
+    shifts = ShiftOptions(tuple(settings.severities), tuple(settings.corruptions))
+    evaluations = []
     for number, part in enumerate(experiment.parts):
-        evaluation = evaluate(
-            [run.spec for run in runs if run.part == number],
-            part.suite,
-            data,
-            workspace or folder / "workspace",
-            severities=settings.severities,
-            corruptions=settings.corruptions,
+        part_runs = [run for run in runs if run.part == number]
+        training_space = _check_training_data(part_runs, sources[number])
+        evaluation_labels = None
+        if labels is not None or part_runs[0].recipe.data.labels == FOLDERS:
+            evaluation_labels = training_space
+        suite = build_suite(part.suite, SuiteOptions.of(shifts, "data"))
+        suite_data = _without_training_roles(data, experiment, suite)
+        _check_suite(suite, experiment, suite_data, part_runs, evaluation_labels)
+        evaluation = partial(
+            evaluate,
+            suite=part.suite,
+            data=suite_data,
+            labels=evaluation_labels,
+            shifts=shifts,
             select=Selection(sample=settings.sample or None),
             keep_scores=experiment.metric == "mAP",
-            executor=executor or "threads",
             progress=progress,
         )
-        evaluated.append(evaluation)
+        _rehearse(evaluation, training_space)
+        evaluations.append(evaluation)
+    _train_all(runs, sources, executor, progress)
+    evaluated = []
+    for number, evaluation in enumerate(evaluations):
+        models = [run.spec for run in runs if run.part == number]
+        run_workspace = workspace or folder / "workspace"
+        evaluated.append(evaluation(models, workspace=run_workspace, executor=executor or "threads"))
     return study_runs(experiment, scale, runs, evaluated, command=command, changes=changes, level=level)
 
 
@@ -143,13 +174,61 @@ def _training_data(experiment: str, part: ExperimentPart, data: Data) -> str | D
     return str(Path(folder) / part.train.split("/", 1)[1])
 
 
-def _check_suite(suite: Suite, experiment: Experiment, data: Data) -> None:
-    """Raises before anything is trained if the suite's data are missing or the metric does not fit them."""
-    opened, left_out = open_data(suite, data)
-    shifted = [setting for setting in suite.settings if setting.reference is not None and setting.name not in left_out]
-    if not shifted:
+def _without_training_roles(data: Data, experiment: Experiment, suite: Suite) -> Data:
+    """The user's data without what is only trained on: roles that a suite does not know are refused as misspelt."""
+    if not isinstance(data, Mapping):
+        return data
+    training_roles = {part.role for part in experiment.parts} - set(suite.roles)
+    return {role: source for role, source in data.items() if role not in training_roles}
+
+
+def _check_training_data(runs: Sequence[PlannedRun], source: str | Dataset) -> LabelSpace:
+    """Opens the training and validation data of a part's runs; returns the classes that the networks will have."""
+    recipes = {json.dumps(run.recipe.as_dict()["data"]): run.recipe for run in runs}
+    spaces = [check_training_data(recipe, source) for recipe in recipes.values()]
+    return spaces[0]
+
+
+class _RehearsedError(Exception):
+    """Ends a rehearsal, before anything is computed."""
+
+
+def _rehearse(evaluation: Callable[..., Run], space: LabelSpace) -> None:
+    """Plan the evaluation with a model that is not trained; raises what would otherwise be raised after the training.
+
+    ``evaluation`` is the evaluation without its models; ``space`` has the classes that the trained models will have.
+    """
+
+    def unanswered(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return np.zeros((len(images), len(space)), np.float32)
+
+    def stop(context: object) -> None:
+        raise _RehearsedError
+
+    preprocessing = {"geometry": {"resize": 32, "resize_rule": "exact", "crop": None}}
+    model = load_classifier(unanswered, name="untrained", labels=space, preprocessing=preprocessing)
+    model.self_contained = True
+    with TemporaryDirectory(prefix="shiftbench-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The evaluation itself will repeat them.
+        with suppress(_RehearsedError):
+            evaluation(model, workspace=folder, check=stop)
+
+
+def _check_suite(
+    suite: Suite, experiment: Experiment, data: Data, runs: Sequence[PlannedRun], labels: LabelSpace | None
+) -> None:
+    """Raises before anything is trained if the networks could not be scored on the suite.
+
+    Its data may be missing, the networks may lack its classes, or the metric may not fit.
+    """
+    opened, without_data = open_data(suite, data, space=labels)
+    available = [setting for setting in suite.settings if setting.name not in without_data]
+    if not any(setting.reference for setting in available):
         hint = argument("data", {"ROLE": "FOLDER"})
         raise SettingError(f"suite {suite.name!r} has no shifted data", expected=", ".join(suite.roles), hint=hint)
+    scored = _scored_settings(suite, available, opened, runs)
+    shifted = [setting for setting in scored if setting.reference is not None]
+    _check_reference(suite, shifted[0], scored)
     multilabel = [opened[setting.dataset].label_sets is not None for setting in shifted]
     if experiment.metric == "accuracy":
         fits = not any(multilabel)
@@ -166,6 +245,61 @@ def _check_suite(suite: Suite, experiment: Experiment, data: Data) -> None:
     if not fits:
         found = listed([setting.name for setting in shifted])
         raise SettingError(f"metric {experiment.metric!r} does not fit {suite.name!r}", found=found, expected=expected)
+
+
+def _scored_settings(
+    suite: Suite, available: Sequence[Setting], opened: Mapping[str, Dataset], runs: Sequence[PlannedRun]
+) -> list[Setting]:
+    """The settings over classes that every network will have, as far as the recipes name the classes.
+
+    The classes of other recipes are those of the training data.
+
+    Raises:
+        SettingError: No shifted setting is among them.
+    """
+    network_spaces: dict[str, LabelSpace] = {}
+    for run in runs:
+        space = find_label_space(run.recipe.data.labels or None)
+        if isinstance(space, LabelSpace):
+            network_spaces[space.name] = space
+    scored: list[Setting] = []
+    unscored: list[LabelSpace] = []
+    for setting in available:
+        setting_space = opened[setting.dataset].space if setting.space is None else label_space(setting.space)
+        if all(_covers(space, setting_space) for space in network_spaces.values()):
+            scored.append(setting)
+        elif setting.reference is not None:
+            unscored.append(setting_space)
+    if not any(setting.reference for setting in scored):
+        raise SettingError(
+            f"the networks lack classes of every shifted setting of {suite.name!r}",
+            found=f"networks over {listed(network_spaces)}",
+            expected=f"all classes of {unscored[0].name!r}",
+            hint=argument("changes", {"data.labels": unscored[0].name}, flag="--set"),
+        )
+    return scored
+
+
+def _covers(space: LabelSpace, setting_space: LabelSpace) -> bool:
+    """Whether scores over the first space can be turned into scores over the second."""
+    try:
+        setting_space.projection_from(space)
+    except MissingClassesError:
+        return False
+    return True
+
+
+def _check_reference(suite: Suite, shifted: Setting, scored: Sequence[Setting]) -> None:
+    """Raises if the setting that a shifted one is compared with will not be evaluated."""
+    if any(setting.name == shifted.reference for setting in scored):
+        return
+    references = [setting for setting in suite.settings if setting.name == shifted.reference]
+    roles = [setting.dataset.split("/")[0] for setting in references]
+    raise SettingError(
+        f"{shifted.name!r} can't be compared with {shifted.reference!r}, which has no data",
+        expected=f"data for {listed(roles)}",
+        hint=argument("data", dict.fromkeys(roles, "FOLDER")),
+    )
 
 
 def _train_all(

@@ -4,7 +4,7 @@ A number of a variant is the mean over its seeds. Its interval is over images an
 variance is that of the mean over images plus that of the mean over seeds, with Student's t at Satterthwaite's degrees
 of freedom. rho is not a mean, so its two variances come from the bootstrap over images and from the jackknife over
 seeds, in which the line changes, too. With one seed the interval is over images only, and no verdict is given; neither
-is one given if the networks are at chance level.
+is one given if the networks are at chance level. The p-values of hypotheses have the degrees of freedom of the seeds.
 
 "Shifted" is the protocol's own metric: accuracy, mCE (as 1 - mCE, so that more is better), mAP or AUPR. Accuracy and
 mCE are means over images. The others are not, so their units are the delete-a-group jackknife's pseudo-values, whose
@@ -24,28 +24,31 @@ from msgspec import structs
 from numpy.typing import NDArray
 from scipy import stats
 
-from shiftbench.api import Run
-from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench import Predictions, Run
+from shiftbench.extend.metrics import ALEXNET, anomaly_scores_of, holm, kept_scores
+from shiftbench.extend.settings import ResultSpec
+from shiftbench.extend.shifts import CORRUPTIONS, GROUPS
+from shiftbench.extend.studies import (
+    FRACTION,
+    Evidence,
+    HitData,
+    Hypothesis,
+    common_hits,
+    image_bootstrap,
+    weigh_hypotheses,
+)
+from shiftbench.extend.types import BoolArray, FloatArray
 from shiftbench.hardening.experiments.base import Experiment, PaperClaim, PlannedRun, Variant, run_name
-from shiftbench.metrics.arrays import kept_scores
-from shiftbench.metrics.corruption import ALEXNET
-from shiftbench.metrics.detection import anomaly_scores_of, aupr
-from shiftbench.metrics.multilabel import mean_average_precision
-from shiftbench.metrics.paired import holm
-from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
-from shiftbench.store.predictions import Predictions
-from shiftbench.store.spec import ResultSpec
-from shiftbench.studies.base import FRACTION, StudyError
-from shiftbench.studies.fits import Fit, fit
-from shiftbench.studies.hypotheses import Evidence, HitData, Hypothesis, weigh_hypotheses
-from shiftbench.studies.image_bootstrap import common_hits, image_bootstrap
+from shiftbench.metrics import aupr, mean_average_precision
+from shiftbench.studies import Fit, StudyError, fit
 
 #: (runs, images): the share of settings in which an image is classified correctly; or (runs, pseudo-values).
 Hits = NDArray[Any]
 #: Number of groups of images that the jackknife leaves out in turn.
 GROUPS_LEFT_OUT = 50
-#: A network is above chance level if its whole interval is above this multiple of the chance level.
-CLEAR = 2.0
+#: A network is above chance level if its whole interval is above the accuracy that has this multiple of the odds of
+#: guessing. Odds, since twice the accuracy of guessing between two classes would be 100 %.
+CLEAR_ODDS = 2.0
 #: The name of all shifts together, beside the groups of shifts.
 ALL = "all"
 
@@ -302,19 +305,31 @@ def _measure(names: list[str], part: _Part, metric: str) -> _Measured:
         shifted, shifted_floor = _precisions(part, part.shifted)
         return _Measured(names, clean, shifted, {}, False, (floor, shifted_floor), None)
     clean, clean_ids = part.hits([part.reference])
-    guessing = 1 / len(next(part.read(part.reference)).space)
+    clear_accuracy = _clear_accuracy(len(next(part.read(part.reference)).space))
     if metric == "AUPR":
         shifted, floor = _detected(part)
-        return _Measured(names, clean, shifted, {}, False, (CLEAR * guessing, floor), None)
+        return _Measured(names, clean, shifted, {}, False, (clear_accuracy, floor), None)
     hits, ids = part.hits(part.shifted)
     groups = {group: part.hits(settings)[0] for group, settings in part.groups().items()}
-    measured = _Measured(names, clean, hits, groups, clean_ids == ids, (CLEAR * guessing, CLEAR * guessing), hits)
+    measured = _Measured(names, clean, hits, groups, clean_ids == ids, (clear_accuracy, clear_accuracy), hits)
     if metric != "mCE":
         return measured
     weights = _corruption_weights(part)
-    floor = 1 - sum(weights) * (1 - CLEAR * guessing)
+    floor = 1 - sum(weights) * (1 - clear_accuracy)
     shifted = 1 - part.hits(part.shifted, weights)[0]
-    return replace(measured, shifted=shifted, floors=(CLEAR * guessing, floor))
+    return replace(measured, shifted=shifted, floors=(clear_accuracy, floor))
+
+
+def _clear_accuracy(classes: int) -> float:
+    """An accuracy that is clearly better than guessing.
+
+    >>> [round(_clear_accuracy(classes), 3) for classes in (2, 3, 10, 1000)]
+    [0.667, 0.5, 0.182, 0.002]
+    """
+    if classes == 1:
+        return 1.0
+    odds = CLEAR_ODDS / (classes - 1)
+    return odds / (1 + odds)
 
 
 def _corruption_weights(part: _Part) -> list[float]:
@@ -594,9 +609,17 @@ def _over_images_and_seeds(
     base_rows = [names.index(base) for _, base in pairs]
     # Pairs come variant by variant, each in all seeds, so that the first axis is the one of variants.
     gains = (hits[variant_rows] - hits[base_rows]).reshape(-1, seeds, hits.shape[1]).mean(axis=0)
-    error, freedom = _standard_error(gains)
     number = _number(gains, level).times(100)
-    p = 1.0
-    if error:
-        p = float(2 * stats.t.sf(abs(gains.mean()) / error, freedom))
-    return replace(evidence, low=number.low, high=number.high, p=p)
+    return replace(evidence, low=number.low, high=number.high, p=_p_value(gains))
+
+
+def _p_value(gains: Hits) -> float:
+    """Student's t test of the mean of (seeds, images), with as many degrees of freedom as the seeds support.
+
+    Satterthwaite's degrees of freedom serve the intervals well. Estimated from few seeds, however, they are large where
+    the seeds happen to agree, and p-values far below 0.05, which Holm's correction needs, came out too small.
+    """
+    error, _ = _standard_error(gains)
+    if not error:
+        return 1.0
+    return float(2 * stats.t.sf(abs(gains.mean()) / error, len(gains) - 1))

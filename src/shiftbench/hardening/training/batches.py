@@ -17,7 +17,7 @@ import pickle
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -27,8 +27,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from shiftbench.arrays import Pixels
-from shiftbench.errors import BadImageError, ShiftbenchError
+from shiftbench import ShiftbenchError
+from shiftbench.extend.datasets import StorageGroups
+from shiftbench.extend.errors import BadImageError
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe
@@ -64,8 +66,20 @@ class PartIndex(NamedTuple):
 class Order:
     """The images of each batch of the next epoch, and the parts of it that this rank computes."""
 
-    def __init__(self, count: int, images: int, recipe: Recipe, rank: int, world: int, *, shuffled: bool) -> None:
+    def __init__(
+        self,
+        count: int,
+        images: int,
+        recipe: Recipe,
+        rank: int,
+        world: int,
+        *,
+        shuffled: bool,
+        storage_groups: Callable[[], StorageGroups | None] = lambda: None,
+    ) -> None:
         self.count = count
+        #: Asked when an epoch begins, because the workers, which have an order too, need no list of all images.
+        self.storage_groups = storage_groups
         self.images = images
         self.recipe = recipe
         self.shuffled = shuffled
@@ -108,7 +122,10 @@ class Order:
         generator = stream(self.recipe.train.seed, "order", self.epoch)
         window = self.recipe.data.window
         repeats = self.recipe.train.repeats
-        if window:
+        groups = self.storage_groups()
+        if groups is not None:
+            order = within_groups(groups, window or self.count, generator)
+        elif window:
             order = self._within_windows(window, generator)
         else:
             order = generator.permutation(self.count)
@@ -121,6 +138,30 @@ class Order:
         chunks = [np.arange(i, min(i + _CHUNK, self.count)) for i in range(0, self.count, _CHUNK)]
         order = np.concatenate([chunks[i] for i in generator.permutation(len(chunks))])
         return np.concatenate([generator.permutation(order[i : i + window]) for i in range(0, self.count, window)])
+
+
+def within_groups(groups: StorageGroups, window: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Whole groups of neighbouring images in random order, and images shuffled within buffers of whole groups.
+
+    A buffer has no more groups than the dataset keeps in memory, so each group is read once in an epoch.
+
+    Args:
+        groups: The groups of all images.
+        window: A buffer has at most this many images, or a single group.
+        generator: Draws both orders.
+    """
+    starts = np.flatnonzero(np.diff(groups.numbers)) + 1
+    chunks = np.split(np.arange(len(groups.numbers)), starts)
+    buffers: list[list[NDArray[np.int64]]] = []
+    images = 0
+    for number in generator.permutation(len(chunks)):
+        chunk = chunks[number]
+        if not buffers or len(buffers[-1]) == groups.kept or images + len(chunk) > window:
+            buffers.append([])
+            images = 0
+        buffers[-1].append(chunk)
+        images += len(chunk)
+    return np.concatenate([generator.permutation(np.concatenate(buffer)) for buffer in buffers])
 
 
 class Batches(Dataset[Batch | ShiftbenchError]):
@@ -149,7 +190,15 @@ class Batches(Dataset[Batch | ShiftbenchError]):
         #: Augmentations that make a further view of the first one.
         self._further = _make_augmentations(recipe.views)
         images_per_epoch = len(images.ids) if recipe.train.equal_steps else len(images)
-        self.order = Order(len(images), images_per_epoch, recipe, rank, world, shuffled=shuffled)
+        self.order = Order(
+            len(images),
+            images_per_epoch,
+            recipe,
+            rank,
+            world,
+            shuffled=shuffled,
+            storage_groups=images.storage_groups,
+        )
         self._loader: DataLoader[Batch | ShiftbenchError] | None = None
         self._shared: tempfile.TemporaryDirectory[str] | None = None
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shiftbench.errors import argument
+from shiftbench.extend.classifiers import can_read_tensors_safely
+from shiftbench.extend.errors import argument
+from shiftbench.extend.io import write_bytes
+from shiftbench.extend.tables import LOG
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, differing_keys, flat, recipe_from
-from shiftbench.io.atomic import write_bytes
-from shiftbench.reports.page.sections.training import LOG
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -72,7 +74,15 @@ def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoin
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
+    if not can_read_tensors_safely():
+        raise TrainingError(
+            f"{path} was not read: this version of torch may run code while it reads tensors",
+            found=f"torch {torch.__version__}",
+            expected="torch 2.6 or later",
+            hint="pip install 'torch>=2.6', or remove the file to start again",
+        )
     try:
+        _check_content(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         content |= {"recipe": recipe_from(content["recipe"]), "position": Position(**content["position"])}
         checkpoint = Checkpoint(**content)
@@ -82,6 +92,14 @@ def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoin
         ) from error
     refuse_other(folder, checkpoint.recipe, checkpoint.fingerprint, recipe, fingerprint)
     return checkpoint
+
+
+def _check_content(path: Path) -> None:
+    """Raise ValueError if a part of the file is not what was written: torch itself does not look at the checksums."""
+    with zipfile.ZipFile(path) as archive:
+        damaged_part = archive.testzip()
+    if damaged_part is not None:
+        raise ValueError(f"the checksum of {damaged_part} is wrong")
 
 
 def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data: str) -> None:

@@ -13,26 +13,20 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.geometry import Geometry
-from shiftbench.datasets.overlap import TrainedOn
-from shiftbench.datasets.stored import identity
-from shiftbench.datasets.subset import of_classes, per_class, sample
-from shiftbench.errors import BadImageError, LabelError, argument, listed
+from shiftbench import Dataset, Geometry, LabelSpace, Normalisation, Preprocessing, open_dataset
+from shiftbench.datasets import of_classes, per_class, sample
+from shiftbench.extend.classifiers import read_description
+from shiftbench.extend.datasets import StorageGroups, TrainedOn, find_label_space, identity
+from shiftbench.extend.errors import BadImageError, LabelError, argument, listed
+from shiftbench.extend.io import cache_folder, digest, write_atomically
+from shiftbench.extend.jobs import on_threads, one_torch_thread, save_array
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
+from shiftbench.hardening.augmentations.copies import is_folder_of_copies, open_copies
 from shiftbench.hardening.augmentations.networks import NEEDS, network_for
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe, TrainingData
-from shiftbench.io.atomic import write_atomically
-from shiftbench.io.cache import cache_folder
-from shiftbench.io.hashing import digest
-from shiftbench.jobs.blocks import save_array
-from shiftbench.jobs.progress import progress_bar
-from shiftbench.jobs.threads import on_threads, one_torch_thread
-from shiftbench.labels.catalogue import find_label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.jobs import progress_bar
 
 Targets = NDArray[np.int32] | NDArray[np.uint8]
 
@@ -72,6 +66,13 @@ class TrainingImages:
         pixels = dataset.read(number).pixels
         return pixels if geometry is None else geometry(pixels)
 
+    def storage_groups(self) -> StorageGroups | None:
+        """How images share storage that is read as a whole; None if they are in memory or read one by one."""
+        if self.copies or isinstance(self.source, np.ndarray):
+            return None
+        dataset, _ = self.source
+        return dataset.storage_groups()
+
     def image_id(self, index: int) -> str:
         """The name of an image; the name in a copy ends in the copy's number (``name@1``)."""
         images, number, copy = self._locate(index)
@@ -98,8 +99,17 @@ class TrainingImages:
         }
 
 
+def evaluation_preprocessing(data: TrainingData) -> Preprocessing:
+    """The preprocessing of the trained classifier."""
+    if data.preprocessing:
+        return read_description(data.preprocessing, "data.preprocessing").over(Preprocessing())
+    return Preprocessing(evaluation_geometry(data), Normalisation(mean=data.mean, std=data.std))
+
+
 def evaluation_geometry(data: TrainingData) -> Geometry:
     """The geometry that the trained classifier applies to an image of any size."""
+    if data.preprocessing:
+        return evaluation_preprocessing(data).geometry
     if data.resize:
         return Geometry(resize=data.resize, crop=data.size)
     return Geometry(resize=data.size, resize_rule="exact", crop=None)
@@ -137,10 +147,20 @@ def _open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Datas
     return dataset
 
 
+def _open_extra(spec: str, dataset: Dataset) -> Dataset:
+    """Further images to train on: copies of the dataset that `harden augment` wrote, or another dataset."""
+    if is_folder_of_copies(spec):
+        copies = open_copies(spec, dataset)
+        if copies is not None:
+            return copies
+    return _open_in_space(spec, dataset.space)
+
+
 def _load(dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, show: bool) -> TrainingImages:
     """The images, decoded into memory if ``geometry`` gives them one size and the recipe's limit allows it."""
     targets = _targets(dataset)
-    images = TrainingImages(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, (dataset, geometry))
+    source = dataset if geometry is None else dataset.decoded_as(geometry.decoding)
+    images = TrainingImages(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, (source, geometry))
     if geometry is None or len(dataset) * data.size**2 * 3 > data.memory_gb * 1e9:
         return images
     pixels = np.empty((len(dataset), data.size, data.size, 3), np.uint8)
@@ -210,7 +230,7 @@ def prepare_training(recipe: Recipe, data: str | Dataset | None = None, *, show:
         copies=with_networks(recipe.copies),
     )
     copies = [_copy(part, images, ready, show) for part in ready.copies]
-    extra = [_open_in_space(spec, images.space) for spec in recipe.data.extra]
+    extra = [_open_extra(spec, dataset) for spec in recipe.data.extra]
     copies += [_load(extra_dataset, recipe.data, geometry, show=show) for extra_dataset in extra]
     if copies:
         targets = np.concatenate([part.targets for part in (images, *copies)])
@@ -223,6 +243,22 @@ def prepare_training(recipe: Recipe, data: str | Dataset | None = None, *, show:
         )
         warnings.warn(f"{found}; try train.batch_size={max(2, count // 10)}", stacklevel=2)
     return PreparedTraining(replace(images, trained_on=TrainedOn.of([dataset, *extra])), ready)
+
+
+def check_training_data(recipe: Recipe, data: str | Dataset | None = None) -> LabelSpace:
+    """Opens all data that a recipe names, without reading an image; returns the classes of the training.
+
+    Raises whatever ``prepare_training`` and ``prepare_validation`` would raise about missing data and label spaces.
+    """
+    dataset = open_training_set(recipe.data.train if data is None else data, recipe.data)
+    _check_loss(recipe, dataset)
+    _targets(dataset)
+    _check_selection(recipe, recipe.data.validation)
+    if recipe.data.validation:
+        _open_in_space(recipe.data.validation, dataset.space)
+    for spec in recipe.data.extra:
+        _open_extra(spec, dataset)
+    return dataset.space
 
 
 def _check_loss(recipe: Recipe, dataset: Dataset) -> None:
@@ -272,18 +308,24 @@ def _check_classes(images: TrainingImages, *, empty_allowed: bool) -> None:
         warnings.warn(f"classes with one training image: {listed(single)}; little can be learnt of them", stacklevel=3)
 
 
+def _check_selection(recipe: Recipe, validation: str | Dataset) -> None:
+    """Raises if the best epochs are to be kept and there are no validation data to choose them by."""
+    given = isinstance(validation, Dataset) or bool(validation)
+    if not given and (recipe.train.keep == "best" or recipe.train.top):
+        raise TrainingError(
+            "the best epochs are chosen on validation data, and none is given",
+            found=f"train.keep = {recipe.train.keep!r}, train.top = {recipe.train.top}",
+            hint=f"{argument('validation', 'FOLDER')}, or keep the last",
+        )
+
+
 def prepare_validation(
     recipe: Recipe, data: str | Dataset | None, space: LabelSpace, *, show: bool = False
 ) -> TrainingImages | None:
     """The images that are evaluated after every epoch, over the classes of training; None if there are none."""
     spec = recipe.data.validation if data is None else data
+    _check_selection(recipe, spec)
     if not isinstance(spec, Dataset) and not spec:
-        if recipe.train.keep == "best" or recipe.train.top:
-            raise TrainingError(
-                "the best epochs are chosen on validation data, and none is given",
-                found=f"train.keep = {recipe.train.keep!r}, train.top = {recipe.train.top}",
-                hint=f"{argument('validation', 'FOLDER')}, or keep the last",
-            )
         return None
     geometry = evaluation_geometry(recipe.data)
     images = _load(_open_in_space(spec, space), recipe.data, geometry, show=show)
@@ -304,7 +346,10 @@ def _copy(part: Part, images: TrainingImages, recipe: Recipe, show: bool) -> Tra
     # In the key of the cache, a network counts by the name of its file, wherever the file is.
     files = NEEDS.get(part.name, ())
     options = {key: Path(value).name if key in files else value for key, value in part.options.items()}
-    key = digest("copy", part.name, options, images.fingerprint, recipe.data.size, recipe.data.resize)
+    pixels_key: list[object] = [images.fingerprint, recipe.data.size, recipe.data.resize]
+    if recipe.data.preprocessing:
+        pixels_key.append(evaluation_geometry(recipe.data).describe())
+    key = digest("copy", part.name, options, *pixels_key)
     path = cache_folder("hardening", "copies") / f"{part.name}-{key}.npy"
     with contextlib.suppress(OSError, ValueError, EOFError):
         cached: Pixels = np.load(path, allow_pickle=False)

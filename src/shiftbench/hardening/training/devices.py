@@ -25,10 +25,10 @@ from torch.distributed import DistError, all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from shiftbench.errors import ShiftbenchError, argument
+from shiftbench import ShiftbenchError
+from shiftbench.extend.errors import argument
+from shiftbench.extend.io import file_lock, write_atomically
 from shiftbench.hardening.errors import BusyError, RankError, TrainingError
-from shiftbench.io.atomic import write_atomically
-from shiftbench.io.locks import file_lock
 
 _PRECISIONS = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 #: The first generation of NVIDIA's GPUs that computes in bfloat16; torch emulates it on older ones.

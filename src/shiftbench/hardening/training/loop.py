@@ -17,7 +17,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,14 +27,16 @@ from safetensors.torch import load_file, save
 from torch import nn
 from torch.nn import functional
 
-from shiftbench.classifiers.torch_ import evaluating
-from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.errors import argument
+from shiftbench.extend.classifiers import evaluating, fill, load_weights
+from shiftbench.extend.errors import argument
+from shiftbench.extend.io import write_bytes
+from shiftbench.extend.shifts import derive_seed
 from shiftbench.hardening.architectures.base import Normalised, Scheduled, build
+from shiftbench.hardening.architectures.own import Preprocessed
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import WEIGHTS, describe, save_network, write_recipe
 from shiftbench.hardening.errors import DivergedError, TrainingError
-from shiftbench.hardening.recipe import Optimizer, Recipe, timm_part
+from shiftbench.hardening.recipe import Optimizer, Recipe, TrainingData, timm_part
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
 from shiftbench.hardening.training.checkpoint import (
     CHECKPOINT,
@@ -44,13 +46,11 @@ from shiftbench.hardening.training.checkpoint import (
     write_checkpoint,
     write_log,
 )
-from shiftbench.hardening.training.data import TrainingImages
+from shiftbench.hardening.training.data import TrainingImages, evaluation_preprocessing
 from shiftbench.hardening.training.devices import Devices, Statistics
 from shiftbench.hardening.training_schemes import make_criterion, make_scheme
-from shiftbench.integrations.sinks import Sink
-from shiftbench.io.atomic import write_bytes
-from shiftbench.jobs.progress import Advance, progress_bar
-from shiftbench.shifts.seeds import derive_seed
+from shiftbench.integrations import Sink
+from shiftbench.jobs import Advance, progress_bar
 
 #: Folder for the weights of the best epochs.
 TOP = "top"
@@ -69,6 +69,7 @@ class TrainingRun:
     """The model, the optimizer and the position of a run, from its beginning or its last checkpoint.
 
     ``recipe`` is written to the folder; ``ready`` is the same recipe with the files of its augmentations' networks.
+    ``network`` is trained in place of a new one that the recipe describes.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class TrainingRun:
         held_out: TrainingImages | None,
         devices: Devices,
         sinks: Sequence[Sink] = (),
+        network: nn.Module | None = None,
     ) -> None:
         self.recipe = recipe
         self.folder = folder
@@ -98,11 +100,13 @@ class TrainingRun:
         self.held_out: Batches | None = None
         if held_out is not None:
             self.held_out = Batches(held_out, ready, 1, rank=devices.rank, world=devices.world, shuffled=False)
-        network = self._network()
+        if network is None:
+            network = self._network()
         #: The model without the wrappers of data-parallel training and torch.compile.
-        self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
+        self.model = on_pixels(network, recipe.data).to(self.device)
         if recipe.train.channels_last:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            with suppress(RuntimeError):  # Weights of five dimensions have no such layout.
+                self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.scheduled = [module for module in self.model.modules() if isinstance(module, Scheduled)]
         compiled: Any = self.model
         if recipe.train.compile:
@@ -397,6 +401,13 @@ class TrainingRun:
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
         if not self.recipe.train.top:
             shutil.rmtree(self.folder / TOP, ignore_errors=True)
+
+
+def on_pixels(network: nn.Module, data: TrainingData) -> Normalised | Preprocessed:
+    """The network with its normalisation."""
+    if data.preprocessing:
+        return Preprocessed(network, evaluation_preprocessing(data).normalisation)
+    return Normalised(network, data.mean, data.std)
 
 
 def _start_from(network: nn.Module, path: Path) -> None:

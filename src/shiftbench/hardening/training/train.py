@@ -10,11 +10,15 @@ from typing import Any
 
 import torch
 from msgspec import structs
+from torch import nn
 
-from shiftbench.classifiers.torch_ import torch_device
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.overlap import TrainedOn
-from shiftbench.errors import MissingExtraError
+from shiftbench import Dataset
+from shiftbench.extend.classifiers import torch_device
+from shiftbench.extend.datasets import TrainedOn
+from shiftbench.extend.errors import MissingExtraError
+from shiftbench.extend.io import inside
+from shiftbench.extend.jobs import worker_count
+from shiftbench.extend.tables import read_log
 from shiftbench.hardening.architectures.baselines import BASELINES, fit_baseline, save_baseline
 from shiftbench.hardening.classifier import BASELINE, RECIPE, Finished, describe, read_finished, save_finished
 from shiftbench.hardening.errors import TrainingError
@@ -28,11 +32,9 @@ from shiftbench.hardening.training.data import (
     prepare_validation,
 )
 from shiftbench.hardening.training.devices import FAILURE, Devices, read_failure
-from shiftbench.hardening.training.loop import Trained, TrainingRun
-from shiftbench.integrations.sinks import Sink, find_sink
-from shiftbench.jobs.progress import Advance
-from shiftbench.jobs.threads import worker_count
-from shiftbench.reports.page.sections.training import read_log
+from shiftbench.hardening.training.loop import TOP, Trained, TrainingRun
+from shiftbench.integrations import Sink, find_sink
+from shiftbench.jobs import Advance
 
 
 def train(
@@ -48,6 +50,7 @@ def train(
     progress: bool = True,
     report: Advance | None = None,
     wait: bool = False,
+    network: nn.Module | None = None,
 ) -> Trained:
     """Follow a recipe; the same call continues a run that was stopped, and returns at once from a finished one.
 
@@ -66,10 +69,13 @@ def train(
         progress: Whether a progress bar is shown.
         report: Called after every epoch.
         wait: Where another process trains in the same folder, wait for its end instead of raising BusyError.
+        network: A network that is trained in place of a new one; the recipe's architecture says how it is loaded
+            again. It is changed.
     """
     folder = Path(out)
     check_recipe(recipe)
     folder.mkdir(parents=True, exist_ok=True)
+    inside(folder / TOP / "weights", folder)  # Checkpoints are written there, and removed in the end.
     devices = Devices(torch_device(device), recipe.train.precision)
     if recipe.train.splits == 1:
         # One part per device, or as many as the run was begun with: it may go on with more or fewer devices.
@@ -91,19 +97,19 @@ def train(
             return Trained(folder, read_log(folder))
         held_out = prepare_validation(recipe, validation, images.space, show=show)
         if workers is None:
-            workers = _default_workers(images)
+            workers = default_workers(images)
         open_sinks = [find_sink(sink) for sink in sinks] if devices.first else []
         try:
             # The caller's own random numbers go on as if nothing had happened.
             with torch.random.fork_rng():
-                run = TrainingRun(recipe, ready, folder, model_name, images, held_out, devices, open_sinks)
+                run = TrainingRun(recipe, ready, folder, model_name, images, held_out, devices, open_sinks, network)
                 return run.go(workers, progress, report)
         finally:
             for sink in open_sinks:
                 sink.close()
 
 
-def _default_workers(images: TrainingImages) -> int:
+def default_workers(images: TrainingImages) -> int:
     """None for images in memory, which are quickly augmented; otherwise the cores of this rank, at most eight."""
     if images.pixels is not None:
         return 0

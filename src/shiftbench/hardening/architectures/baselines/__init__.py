@@ -15,7 +15,9 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from shiftbench.errors import ClassifierError
+from shiftbench import LabelSpace
+from shiftbench.extend.errors import ClassifierError
+from shiftbench.extend.io import write_atomically
 from shiftbench.hardening.architectures.baselines.classifier import (
     BaselineClassifier,
     Linear,
@@ -25,8 +27,6 @@ from shiftbench.hardening.architectures.baselines.classifier import (
 )
 from shiftbench.hardening.architectures.baselines.fisher_vectors import FisherVectorOptions
 from shiftbench.hardening.architectures.baselines.random_features import RandomFeatureOptions
-from shiftbench.io.atomic import write_atomically
-from shiftbench.labels.space import LabelSpace
 
 __all__ = ["BASELINES", "fit_baseline", "load_baseline", "save_baseline"]
 

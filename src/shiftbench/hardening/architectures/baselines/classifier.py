@@ -25,17 +25,14 @@ from msgspec import Meta
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import BatchedClassifier
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import BadImageError, DatasetError
+from shiftbench import Dataset, Geometry, LabelSpace, Normalisation, Preprocessing
+from shiftbench.extend.classifiers import BatchedClassifier
+from shiftbench.extend.errors import BadImageError, DatasetError
+from shiftbench.extend.io import digest
+from shiftbench.extend.options import decode
+from shiftbench.extend.types import Pixels, Scores
 from shiftbench.hardening.errors import ArchitectureError
-from shiftbench.io.hashing import digest
-from shiftbench.io.schema import decode
-from shiftbench.jobs.progress import Advance, progress_bar
-from shiftbench.labels.space import LabelSpace, Scores
+from shiftbench.jobs import Advance, progress_bar
 
 # Examples
 

@@ -29,8 +29,9 @@ from msgspec import Meta
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from shiftbench.arrays import Pixels
-from shiftbench.errors import DatasetError, MissingExtraError
+from shiftbench.extend.errors import DatasetError, MissingExtraError
+from shiftbench.extend.options import Count, Positive
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.architectures.baselines.classifier import (
     BATCH,
     PART,
@@ -40,7 +41,6 @@ from shiftbench.hardening.architectures.baselines.classifier import (
     check_arrays,
 )
 from shiftbench.hardening.errors import ArchitectureError
-from shiftbench.io.schema import Count, Positive
 
 # Descriptors
 

@@ -24,11 +24,11 @@ from msgspec import Meta
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from shiftbench.arrays import Pixels
-from shiftbench.errors import DatasetError
+from shiftbench.extend.errors import DatasetError
+from shiftbench.extend.options import Count, Positive
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.architectures.baselines.classifier import PART, Examples, Floats, ImageSide, check_arrays
 from shiftbench.hardening.errors import ArchitectureError
-from shiftbench.io.schema import Count, Positive
 
 #: Number of filters whose responses are held at once.
 _CHUNK = 256

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from shiftbench.arrays import Pixels
-from shiftbench.classifiers.torch_ import torch_device
+from shiftbench.extend.classifiers import torch_device
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.deepaugment import distortions
 from shiftbench.hardening.augmentations.deepaugment.cae import STRIDE, CompressiveAutoencoder, uniform_for
