@@ -11,6 +11,7 @@ from shiftbench.classifiers.base import BatchedClassifier, out_of_memory
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import LabelSpace
+from tests.raised import raises
 
 
 class Recorder(BatchedClassifier):
@@ -79,7 +80,7 @@ def test_other_errors_pass() -> None:
     "images", [IMAGES[0], IMAGES.astype(np.float32), IMAGES[..., :1], IMAGES.transpose(0, 3, 1, 2)[:, :2]]
 )
 def test_no_batch_of_pictures(images: Any) -> None:
-    with pytest.raises(ClassifierError, match="uint8 batch"):
+    with raises(ClassifierError, expected="uint8 (N, height, width, 3)"):
         Recorder().scores(images)
 
 

@@ -12,9 +12,9 @@ from PIL import Image
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision, understood
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning
 
 IMAGES = [sample_images(1, size)[0] for size in ((375, 500), (401, 333), (90, 120))]
@@ -145,6 +145,8 @@ def test_configurations_are_recognised() -> None:
 def test_what_a_configuration_leaves_out_is_assumed(config: dict[str, Any], assumed: set[str]) -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+    # Scores that happen to lie between 0 and 1 would be taken for probabilities, which is another assumption.
+    module[2].bias.data = torch.tensor([-5.0, 5.0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResultWarning)
         classifier = load_classifier(module, labels=["a", "b"], preprocessing=config)

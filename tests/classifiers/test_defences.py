@@ -24,10 +24,11 @@ from shiftbench.classifiers.defences import (
 )
 from shiftbench.classifiers.function import FunctionClassifier
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.labels.space import LabelSpace
+from tests.raised import raises
 
 SPACE = LabelSpace("three", ("a", "b", "c"))
 Plane = NDArray[np.uint8]
@@ -224,11 +225,11 @@ def test_ten_crop_asks_for_the_larger_square(own: Geometry, delivered: Geometry)
 
 def test_ten_crop_refuses_files_that_are_as_small_as_a_crop() -> None:
     geometry = Defended(classifier(), "ten-crop").preprocessing.geometry
-    with pytest.raises(ClassifierError, match="larger image"):
+    with raises(ClassifierError, expected="images to be resized to 64"):
         replace(geometry, resize=None)  # what a run over released corrupted files does
     with pytest.raises(ClassifierError, match="no fixed size"):
         Defended(classifier(geometry=Geometry(32, None)), "ten-crop")
-    with pytest.raises(ClassifierError, match="smaller than the crops"):
+    with raises(ClassifierError, found="40 x 64", expected="at least 56 x 56"):
         TenCrop(56, 56)(np.zeros((1, 40, 64, 3), np.uint8))
 
 
@@ -272,7 +273,7 @@ def test_parameters_change_the_fingerprint() -> None:
 def test_names() -> None:
     net: Classifier = classifier()
     assert with_defences(net, "") is net and with_defences(net, []) is net
-    with pytest.raises(UnknownNameError, match="clahe"):
+    with raises(UnknownNameError, name="clahee"):
         with_defences(net, "clahee")
-    with pytest.raises(ClassifierError, match="no defence"):
+    with raises(ClassifierError, expected="clahe, denoise, ten-crop"):
         Defended(net)

@@ -17,6 +17,7 @@ from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.errors import UnknownNameError
 from tests.classifiers.conftest import Photographs
+from tests.raised import raises
 
 #: Top-1 and top-5 hits on the 92 ai-benchmark photographs, then on the 20 of foolbox.
 HITS = {
@@ -97,5 +98,5 @@ def test_pickled_by_path_and_revived_by_spec(photographs: Photographs) -> None:
 
 
 def test_unknown_demo_classifier() -> None:
-    with pytest.raises(UnknownNameError, match="efficientnet-lite0"):
+    with raises(UnknownNameError, name="efficientnet-lite9"):
         load_classifier("demo:efficientnet-lite9")

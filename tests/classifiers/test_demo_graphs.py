@@ -18,6 +18,7 @@ from shiftbench.errors import ClassifierError
 from tests.classifiers.conftest import Photographs
 from tests.classifiers.keras_networks import network
 from tests.commands import call
+from tests.raised import raises
 
 
 @pytest.mark.parametrize("name", sorted({**DEMO_CLASSIFIERS, **CIFAR_CLASSIFIERS}))
@@ -45,7 +46,7 @@ def test_tensors_are_those_that_torch_reads() -> None:
 def test_a_file_that_names_other_things_than_tensors_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     path.write_bytes(pickle.dumps(pickle.dumps) + bytes(100))
-    with pytest.raises(ClassifierError, match="other things than tensors"):
+    with raises(ClassifierError, found="_pickle.dumps"):
         pickled_tensors(path)
     parts: tuple[object, ...] = (1, 2, 3, {}, [])
     path.write_bytes(b"".join(pickle.dumps(part) for part in parts))

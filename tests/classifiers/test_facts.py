@@ -43,8 +43,7 @@ def test_nothing_is_assumed_of_a_given_preprocessing() -> None:
 
 
 def test_a_torch_module_and_its_onnx_twin_record_the_same_assumptions() -> None:
-    torch = pytest.importorskip("torch")
-    module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+    module = network()
     with pytest.warns(UserWarning):
         both = [load_classifier(module, labels=PETS, engine=engine) for engine in ("torch", "auto")]
     assert {"resize", "mean", "std"} <= set(both[0].assumed)
@@ -52,8 +51,11 @@ def test_a_torch_module_and_its_onnx_twin_record_the_same_assumptions() -> None:
 
 
 def network() -> Any:
+    """A network whose scores never look like those of sigmoids, which lie between 0 and 1."""
     torch = pytest.importorskip("torch")
-    return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+    head = torch.nn.Linear(3, 2)
+    torch.nn.init.constant_(head.bias, -40.0)
+    return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), head)
 
 
 def loaded(stated: object, size: tuple[int, int] | None = None) -> Classifier:

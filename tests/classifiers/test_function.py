@@ -14,10 +14,11 @@ import pytest
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError
+from shiftbench.datasets.samples import sample_images
+from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import mean_colours
+from tests.raised import raises
 
 IMAGES = sample_images(4, (16, 16))
 FACTORY = """
@@ -123,7 +124,7 @@ def test_modules_whose_file_does_not_exist(file: str, tmp_path: Path, monkeypatc
 
 def test_a_file_that_names_another_spec(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def classifier():\n    return 'demo:efficientnet-lite9'\n")
-    with pytest.raises(Exception, match="efficientnet-lite0"):
+    with raises(UnknownNameError, name="efficientnet-lite9"):
         load_classifier(tmp_path / "mine.py")
 
 

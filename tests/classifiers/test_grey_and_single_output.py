@@ -16,6 +16,7 @@ import shiftbench as sb
 from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.classifiers.torch_ import normalised_on, torch_twin
 from shiftbench.classifiers.zoo import import_torchvision
+from shiftbench.labels.space import LabelSpace
 from tests.commands import answer, output
 
 MEAN, STD = 0.3, 0.2
@@ -87,7 +88,8 @@ def test_a_grey_model_by_every_route(photos: Path, tmp_path: Path) -> None:
     # Trained elsewhere, in TorchScript, nothing says that it takes one channel: one word states it.
     traced = tmp_path / "grey.pt"
     torch.jit.save(torch.jit.trace(made, torch.zeros(2, 1, 12, 20)), str(traced))  # type: ignore[no-untyped-call]
-    assert score(sb.evaluate(str(traced), preprocessing={**stated, "color": "gray"}, **shared)) == pytest.approx(truth)
+    grey = {**stated, "color": "gray"}
+    assert score(sb.evaluate(str(traced), preprocessing=grey, trust=True, **shared)) == pytest.approx(truth)
     import_torchvision()
     from torchvision import transforms
 
@@ -180,3 +182,16 @@ def test_class_numbers_are_not_scores() -> None:
 
     with pytest.raises(sb.ShiftbenchError):
         sb.load_classifier(Answer(), labels=["a", "b", "c"], preprocessing={"size": 12, "mean": 0.5, "std": 0.5})
+
+
+def test_sigmoids_are_assumed_to_be_probabilities() -> None:
+    """One sigmoid for each class: the scores do not sum to one, and are no logits."""
+
+    def sigmoids(images: Any) -> Any:
+        light = images.mean(axis=(1, 2)) / 255
+        return (1 / (1 + np.exp(-20 * (light - 0.4)))).astype(np.float32)
+
+    classes = LabelSpace("colours", ("blue", "green", "red"))
+    with pytest.warns(sb.ResultWarning, match="outputs=probabilities"):
+        classifier = sb.load_classifier(sigmoids, default_labels=classes, preprocessing={"size": 8})
+    assert classifier.outputs == "probabilities" and "outputs" in classifier.assumed

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.onnx_ import OnnxClassifier, external_files
+from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.onnx_graph import external_files
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Attention, Small
@@ -102,7 +103,7 @@ def test_which_of_several_alike_outputs_has_the_scores_is_assumed_until_stated(
 ) -> None:
     path = export_outputs(tmp_path / "two.onnx", ["aux", "main"], lambda scores: (-scores, scores))
     geometry = {"size": 32, "resize": "squash", "interpolation": "bicubic"}
-    stated = {**geometry, "mean": 0.5, "std": 0.25, "colour": "rgb"}
+    stated = {**geometry, "mean": 0.5, "std": 0.25, "colour": "rgb", "outputs": "logits"}
     with pytest.warns(ResultWarning, match="output=aux"):
         first = load_classifier(path, labels=pets, preprocessing=stated)
     assert first.assumed == ("output",) and first.output == "aux"

@@ -11,7 +11,7 @@ import torch
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.onnx_ import TOLERANCE, OnnxClassifier, disagreement
-from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.samples import sample_images
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Small
 

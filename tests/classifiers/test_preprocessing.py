@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, LITE_NORMALISATION, Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.geometry import Geometry, centre_crop
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError
 
 SIZES = [

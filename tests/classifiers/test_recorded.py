@@ -15,6 +15,7 @@ from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.labels.space import LabelSpace
+from tests.raised import raises
 
 SPACE = LabelSpace("pets", ("n1", "n2", "n3"), ("cat", "dog", "fish"))
 IDS = ["a.jpg", "b.jpg", "c.jpg"]
@@ -87,7 +88,7 @@ def test_missing_images_are_minus_one() -> None:
     assert scores is not None and np.isnan(scores).any(axis=1).tolist() == [True, False]
     assert recorded.coverage(["x.jpg", "c.jpg"]) == (["x.jpg"], ["a.jpg", "b.jpg"])
     recorded.check_ids(["x.jpg", "c.jpg"])
-    with pytest.raises(ClassifierError, match="no prediction for any of the 2 images"):
+    with raises(ClassifierError, found="ids such as a.jpg, b.jpg, c.jpg", expected="ids such as x, y"):
         recorded.check_ids(["x", "y"])
 
 
@@ -102,7 +103,7 @@ def test_over_a_smaller_space() -> None:
     assert np.isnan(ranks.lookup(IDS, wild).confidence).all()
     shallow = RecordedPredictions(IDS, name="r", space=SPACE, top=[1, 0, 2])
     assert shallow.lookup(["b.jpg", "c.jpg"], wild).top[:, 0].tolist() == [0, 1]
-    with pytest.raises(ClassifierError, match=r"a\.jpg"):
+    with raises(ClassifierError, found="1 recorded classes per image, e.g. for a.jpg"):
         shallow.lookup(IDS, wild)
     with pytest.raises(LabelError):
         ranks.lookup(IDS, LabelSpace("other", ("m1", "m2")))
@@ -159,7 +160,7 @@ def test_ragged_score_lists_are_refused(tmp_path: Path, rows: list[list[float] |
 
 def test_labels_are_needed(tmp_path: Path) -> None:
     (tmp_path / "run.csv").write_text("id,prediction\na.jpg,1\n")
-    with pytest.raises(ClassifierError, match="imagenet-1k"):
+    with raises(ClassifierError, hint="labels='imagenet-1k'"):
         load_classifier(tmp_path / "run.csv")
 
 
@@ -205,5 +206,5 @@ def test_names_of_classes_keep_their_zeros_in_wide_files(tmp_path: Path) -> None
 def test_a_name_that_two_classes_share_is_refused(tmp_path: Path) -> None:
     space = LabelSpace("birds", ("n1", "n2", "n3"), ("crane", "dog", "crane"))
     (tmp_path / "run.csv").write_text("id,prediction\na.jpg,crane\nb.jpg,dog\n")
-    with pytest.raises(ClassifierError, match="does not have"):
+    with raises(ClassifierError, found="crane"):
         load_classifier(tmp_path / "run.csv", labels=space)

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.samples import sample_images
 
 
 def test_they_never_change() -> None:

@@ -19,12 +19,13 @@ from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.preprocessing import Normalisation
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torch_ import TorchClassifier, normalised_on
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning
 from shiftbench.io.code_state import module_digest
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Dictionary, Doubled, Small, Untraceable
+from tests.raised import raises
 
 IMAGES = sample_images(5, (32, 32))
 
@@ -95,7 +96,7 @@ def test_without_onnxruntime_torch_does_it(own_cache: Path, pets: LabelSpace, mo
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     classifier = load_classifier(Small(), labels=pets, preprocessing=SMALL)
     assert classifier.engine == "torch cpu float32"
-    with pytest.raises(MissingExtraError, match=r"shiftbench\[onnx\]"):
+    with raises(MissingExtraError, hint="pip install 'shiftbench[onnx]'"):
         load_classifier(Small(), labels=pets, preprocessing=SMALL, engine="onnxruntime")
 
 
@@ -137,13 +138,13 @@ def test_the_scores_among_several_outputs_have_a_column_per_class(own_cache: Pat
 
 def test_outputs_that_nothing_distinguishes_are_an_error(own_cache: Path) -> None:
     module = Several(lambda scores: {"one": scores, "two": -scores})
-    with pytest.raises(ClassifierError, match=r"one .*two"):
+    with raises(ClassifierError, found="one (4, 3), two (4, 3)"):
         load_classifier(module, preprocessing=SMALL)
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:9"])
 def test_devices_that_are_not_there(own_cache: Path, pets: LabelSpace, device: str) -> None:
-    with pytest.raises(ClassifierError, match=device):
+    with raises(ClassifierError, expected="auto, cpu, cuda, cuda:1 or mps"):
         load_classifier(Small(), labels=pets, preprocessing=SMALL, device=device)
 
 
@@ -194,7 +195,7 @@ def test_a_thousand_outputs_are_imagenet(own_cache: Path) -> None:
 def test_other_numbers_of_outputs_need_labels(own_cache: Path, pets: LabelSpace) -> None:
     with pytest.raises(ClassifierError, match="unknown classes"):
         load_classifier(Small(7), preprocessing=SMALL)
-    with pytest.raises(ClassifierError, match="differ in the number of classes"):
+    with raises(ClassifierError, found="7 outputs", expected="3 classes"):
         load_classifier(Small(7), labels=pets, preprocessing=SMALL)
 
 

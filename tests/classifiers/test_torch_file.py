@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from torch import Tensor, nn
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.samples import sample_images
+from shiftbench.classifiers.weights import load_weights
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Small
@@ -43,7 +46,7 @@ def trace(module: nn.Module) -> Any:
 def test_torchscript(tmp_path: Path, own_cache: Path, pets: LabelSpace, kind: str) -> None:
     save(Small() if kind == "scripted" else trace(Small()), tmp_path / "model.pt")
     engine: Any = "auto" if kind == "scripted" else "torch"
-    classifier = load_classifier(tmp_path / "model.pt", labels=pets, preprocessing=SMALL, engine=engine)
+    classifier = load_classifier(tmp_path / "model.pt", labels=pets, preprocessing=SMALL, engine=engine, trust=True)
     assert classifier.name == "model"
     assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
     if kind == "scripted":
@@ -53,7 +56,7 @@ def test_torchscript(tmp_path: Path, own_cache: Path, pets: LabelSpace, kind: st
 def test_the_path_does_not_count(tmp_path: Path, own_cache: Path, pets: LabelSpace) -> None:
     save(Small(), tmp_path / "a.pt")
     (tmp_path / "b.pt").write_bytes((tmp_path / "a.pt").read_bytes())
-    given = {"labels": pets, "preprocessing": SMALL, "engine": "torch"}
+    given = {"labels": pets, "preprocessing": SMALL, "engine": "torch", "trust": True}
     a, b = (load_classifier(tmp_path / name, **given) for name in ("a.pt", "b.pt"))  # type: ignore[arg-type]
     assert a.fingerprint == b.fingerprint
 
@@ -64,14 +67,64 @@ class Writer(nn.Module):
         return x.mean(dim=(2, 3))
 
 
+def rewritten(path: str, change: Callable[[str, bytes], list[tuple[str, bytes]]]) -> None:
+    """Write an archive again, with the members that ``change`` makes of each."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore", UserWarning)  # about names that occur twice
+        for name, data in members:
+            for changed_name, changed_data in change(name, data):
+                archive.writestr(changed_name, changed_data)
+
+
+def spaced(name: str, data: bytes) -> list[tuple[str, bytes]]:
+    return [(name, data.replace(b"torch.save(", b"torch .save("))]
+
+
+def twice(name: str, data: bytes) -> list[tuple[str, bytes]]:
+    if not name.endswith(".py"):
+        return [(name, data)]
+    return [(name, data), (name, data.replace(b"torch.save(", b"torch.relu("))]
+
+
+def without_code_folder(name: str, data: bytes) -> list[tuple[str, bytes]]:
+    return [(name.replace("/code/", "/CODE/"), data)]
+
+
+def unchanged(name: str, data: bytes) -> list[tuple[str, bytes]]:
+    return [(name, data)]
+
+
+@pytest.mark.filterwarnings("ignore:'torch.load' received a zip file:UserWarning")
+@pytest.mark.parametrize("change", [unchanged, spaced, twice, without_code_folder])
 def test_torchscript_that_writes_files_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pets: LabelSpace
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pets: LabelSpace, change: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     save(Writer(), "model.pt")
-    with pytest.raises(ClassifierError, match=r"torch\.save"):
+    rewritten("model.pt", change)
+    with pytest.raises(ClassifierError):
         load_classifier("model.pt", labels=pets, preprocessing=SMALL)
     assert not Path("sprung").exists()
+
+
+def test_harmless_torchscript_needs_trust_too(tmp_path: Path, pets: LabelSpace) -> None:
+    save(Small(), tmp_path / "model.pt")
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(tmp_path / "model.pt", labels=pets, preprocessing=SMALL)
+    assert "TorchScript" in str(caught.value.found)
+    assert "trust=True" in str(caught.value.hint)
+    assert "ONNX" in str(caught.value.hint)
+
+
+def test_tensors_are_not_read_by_a_torch_that_may_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save(Small().state_dict(), tmp_path / "weights.pth")
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    with pytest.raises(ClassifierError) as caught:
+        load_weights(tmp_path / "weights.pth")
+    assert caught.value.found == "torch 2.5.1+cpu"
+    assert set(load_weights(tmp_path / "weights.pth", trust=True)) == set(Small().state_dict())
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

@@ -10,11 +10,12 @@ import torch
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.zoo import import_timm, import_torchvision
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 from tests.commands import answer
+from tests.raised import raises
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +130,7 @@ def test_torchvision_with_random_weights() -> None:
 def test_torchvision_versions_of_weights() -> None:
     first = load_classifier("torchvision:squeezenet1_1.IMAGENET1K_V1?pretrained=false", engine="torch")
     assert first.preprocessing.geometry.resize == 256
-    with pytest.raises(UnknownNameError, match="IMAGENET1K_V1"):
+    with raises(UnknownNameError, name="IMAGENET1K_V9"):
         load_classifier("torchvision:squeezenet1_1.IMAGENET1K_V9")
 
 
@@ -140,5 +141,29 @@ def test_unknown_models_are_answered_with_near_ones(spec: str) -> None:
 
 
 def test_unknown_words_after_the_question_mark() -> None:
-    with pytest.raises(ClassifierError, match="checkpoint=PATH"):
+    with raises(ClassifierError, found="weights"):
         load_classifier("timm:resnet18?weights=x.pth")
+
+
+@pytest.mark.parametrize("zoo", ["timm:test_resnet", "torchvision:squeezenet1_1"])
+def test_preprocessing_of_weights_on_disk_is_assumed(zoo: str, tmp_path: Path) -> None:
+    """Whoever trained the weights chose the preprocessing: the library's is that of its own weights."""
+    library_name, _, model = zoo.partition(":")
+    if library_name == "timm":
+        module = import_timm().create_model(model)
+    else:
+        module = import_torchvision().models.get_model(model)
+    torch.save(module.state_dict(), tmp_path / "released.pth")
+    spec = f"{zoo}@{tmp_path / 'released.pth'}"
+    released = load_classifier(spec)
+    assert {"resize", "crop", "interpolation", "mean", "std", "colour order"} <= set(released.assumed)
+    library = load_classifier(f"{zoo}?pretrained=false")
+    assert released.preprocessing == library.preprocessing and "resize" not in library.assumed
+    stated = load_classifier(
+        spec,
+        preprocessing={
+            "resize": 256, "crop": 224, "interpolation": "bilinear", "mean": (0.485, 0.456, 0.406),
+            "std": (0.229, 0.224, 0.225), "scale": 1 / 255, "colour": "rgb", "layout": "nchw", "outputs": "logits",
+        },
+    )  # fmt: skip
+    assert not stated.assumed

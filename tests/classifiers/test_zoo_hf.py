@@ -16,12 +16,13 @@ from PIL import Image
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.configs import space_of
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
+from tests.raised import raises
 
 LABELS = {0: "cat", 1: "dog", 2: "fish"}
 
@@ -106,9 +107,50 @@ def test_pickled_weights_that_would_run_code(tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
+def test_another_safetensors_file_does_not_let_pickles_in(tmp_path: Path) -> None:
+    module = make_vit(tmp_path / "pets")
+    (tmp_path / "pets" / "model.safetensors").rename(tmp_path / "pets" / "unused.safetensors")
+    torch.save(module.state_dict(), tmp_path / "pets" / "pytorch_model.bin")
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(f"hf:{tmp_path / 'pets'}")
+    assert "safetensors" in str(caught.value.found)
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_kernels_from_a_hub_need_trust(tmp_path: Path, key: str) -> None:
+    make_vit(tmp_path / "pets")
+    path = tmp_path / "pets" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "nested": [{key: "someone/kernel"}]}))
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(f"hf:{tmp_path / 'pets'}")
+    assert key in str(caught.value.found)
+    assert "trust=True" in str(caught.value.hint)
+
+
+def test_code_of_an_image_processor_is_not_run_and_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_vit(tmp_path / "pets")
+    sprung = tmp_path / "sprung"
+    (tmp_path / "pets" / "mine.py").write_text(f"open({str(sprung)!r}, 'w')\nclass Mine: pass\n")
+    path = tmp_path / "pets" / "preprocessor_config.json"
+    auto_map = {"AutoImageProcessor": "mine.Mine"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "image_processor_type": "M", "auto_map": auto_map}))
+    questions = []
+
+    def answer_yes(*words: object) -> str:
+        questions.append(words)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", answer_yes)
+    load_classifier(f"hf:{tmp_path / 'pets'}")
+    assert questions == []
+    assert not sprung.exists()
+
+
 def test_folders_that_lack_something(tmp_path: Path) -> None:
-    with pytest.raises(ClassifierError, match="no such folder"):
-        load_classifier("hf:someone/some-model")
+    with raises(ClassifierError, found="no such folder"):
+        load_classifier("hf:some-model")
     make_vit(tmp_path / "pets")
     (tmp_path / "pets" / "preprocessor_config.json").unlink()
     with pytest.warns(ResultWarning):
@@ -200,13 +242,6 @@ def make_clip(folder: Path) -> Any:
     module = transformers.CLIPModel(config).eval()
     module.save_pretrained(folder)
     return module
-
-
-def test_a_pair_of_encoders_is_named(tmp_path: Path) -> None:
-    make_clip(tmp_path / "clip")
-    with pytest.raises(ClassifierError) as caught:
-        load_classifier(f"hf:{tmp_path / 'clip'}", labels=["cat", "dog"])
-    assert "CLIPModel" in str(caught.value.found) and "model.py:factory" in str(caught.value.hint)
 
 
 def test_a_classifier_on_an_encoder_is_loaded(tmp_path: Path, own_cache: Path) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Outputs = Literal["logits", "probabilities"]
 #: How a run orders the images of a setting for a stateful model.
 IMAGE_ORDER = "shuffled by seed"
+#: How a model is run that mixes the images of a batch.
+ONE_AT_A_TIME = "one image at a time"
 #: Images per batch of a stateful model, where nothing states another number.
 STATEFUL_BATCH = 64
 #: A hint for the errors about inputs.
@@ -73,6 +75,8 @@ class Classifier(ABC):
     sources: Mapping[str, FactSource] = {}
     #: Name of the output that is read, if the model has several outputs that could be meant.
     output: str | None = None
+    #: The prompts of a zero-shot model: their set, its version and size.
+    prompts: str = ""
     takes_pixels: bool = False  #: Whether it takes uint8 pixels and normalises them itself.
     #: Whether ``fingerprint`` covers everything that decides the scores. Otherwise (code may read a file or ask a
     #: server when it is called) a run also compares its scores on fixed images with those of its stored results.
@@ -85,6 +89,9 @@ class Classifier(ABC):
     #: Whether its scores depend on the images before and beside them, as the user states. Then a run gives it the
     #: images of a setting in a seeded random order, in batches of ``batch_size``, after ``reset``.
     stateful: bool = False
+    #: Whether it gets one image at a time, because its scores depend on the other images of a batch without being
+    #: meant to; set by a loader or by a run.
+    one_at_a_time: bool = False
     #: The name of its label space in the workspace of a run; set by a run. It does not decide which version it is.
     labels_name: str = ""
     #: Whether the order of its classes is part of its version; set by a run, except for results that are older than
@@ -98,7 +105,7 @@ class Classifier(ABC):
         if self.recorded is None:
             values = preprocessing_values(self.preprocessing)
             if self.takes_pixels:
-                values = {name: values[name] for name in (*GEOMETRY_FACTS, *DECODING_FACTS)}
+                values = {name: values[name] for name in (*GEOMETRY_FACTS, "colour order", *DECODING_FACTS)}
         values |= {"labels": self.space.name, "outputs": self.outputs}
         if self.output is not None:
             values["output"] = self.output
@@ -106,9 +113,15 @@ class Classifier(ABC):
         sources |= dict.fromkeys(DECODING_FACTS, "default")
         sources |= self.sources
         facts = [Fact(name, value, sources[name]) for name, value in values.items()]
+        if self.prompts:
+            facts.append(Fact("prompts", self.prompts, "given"))
         if self.stateful:
             state = f"reset before each setting; images {IMAGE_ORDER} in batches of {self.batch_size}"
             facts.append(Fact("state", state, "given"))
+        if self.one_at_a_time:
+            facts.append(
+                Fact("batch", f"{ONE_AT_A_TIME}: the images of a batch change each other's scores", "measured")
+            )
         return tuple(facts)
 
     @property
@@ -129,6 +142,13 @@ class Classifier(ABC):
     @abstractmethod
     def scores(self, images: Pixels) -> Scores:
         """uint8 (N, H, W, 3) RGB to float32 (N, classes)."""
+
+    @property
+    def images_per_call(self) -> int:
+        """The largest number of images that ``scores`` is called with."""
+        if self.one_at_a_time:
+            return 1
+        return self.batch_size
 
     def reset(self) -> None:
         """Forget everything since the model was loaded; called before each setting if it is ``stateful``.
@@ -166,10 +186,14 @@ class Classifier(ABC):
             "engine": self.engine,
             "preprocessing": self.preprocessing.describe(),
         }
+        if self.prompts:
+            description["prompts"] = self.prompts
         if self.states_classes:
             description["classes"] = self.space.fingerprint
         if self.stateful:
             description["stateful"] = {"order": IMAGE_ORDER, "batch_size": self.batch_size}
+        if self.one_at_a_time:
+            description["batch"] = ONE_AT_A_TIME
         return description
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
@@ -177,7 +201,7 @@ class Classifier(ABC):
             return super().__reduce_ex__(protocol)
         from shiftbench.classifiers.loading import reload
 
-        return reload, (*self.origin, self.name, self.fingerprint)
+        return reload, (*self.origin, self.name, self.fingerprint, self.one_at_a_time)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self._summary}>"
@@ -208,7 +232,7 @@ class BatchedClassifier(Classifier):
     """Runs ``forward`` on pieces of at most ``batch_size`` images, and halves this number when memory runs out.
 
     Engines choose other kernels for other batch sizes, and then sum in another order. ``rows`` is the least number of
-    rows with which the bits of the scores do not depend on that; smaller pieces are filled up with black images.
+    rows with which the bits of the scores do not depend on that; smaller pieces are filled up with further images.
 
     ``_running`` is a lock for engines that take one call at a time.
     """
@@ -237,7 +261,7 @@ class BatchedClassifier(Classifier):
         tables: list[Scores] = []
         start = 0
         while start < len(images):
-            size = self.batch_size
+            size = self.images_per_call
             piece = images[start : start + size]
             try:
                 table = np.ascontiguousarray(self.padded_forward(piece), dtype=np.float32)
@@ -265,11 +289,17 @@ class BatchedClassifier(Classifier):
         return np.concatenate(tables)
 
     def padded_forward(self, images: Pixels) -> Scores:
-        """Run ``forward`` on as many rows as the engine needs, and return the scores without the added rows."""
+        """Run ``forward`` on as many rows as the engine needs, and return the scores without the added rows.
+
+        The added images are black. A model that mixes the images of a batch gets copies of its one image instead.
+        """
         count = len(images)
         missing = min(self.rows(), self.batch_size) - count
         if missing > 0:
-            images = np.concatenate([images, np.zeros((missing, *images.shape[1:]), np.uint8)])
+            added = np.zeros((missing, *images.shape[1:]), np.uint8)
+            if self.one_at_a_time:
+                added[:] = images[-1]
+            images = np.concatenate([images, added])
         scores = self.forward(images)[:count]
         if not self.single_output:
             return scores

@@ -12,8 +12,8 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.onnx_ import TOLERANCE
 from shiftbench.classifiers.options import looks_like_probabilities
-from shiftbench.classifiers.samples import sample_images
-from shiftbench.datasets.check import CheckResult, require, requirement
+from shiftbench.conformance import CheckResult, require, requirement
+from shiftbench.datasets.samples import sample_images
 from shiftbench.labels.space import Scores
 
 

@@ -144,6 +144,7 @@ def from_library(module: object, options: Options, name: str) -> tuple[Options, 
         # Someone else trained a module with another head than the published one, perhaps on other inputs.
         has_other_head = getattr(module, "num_classes", None) not in (None, published.get("num_classes"))
         sources = timm_sources(published, "assumed" if has_other_head else "library")
+        options = _with_logits(options)
         return options.over(from_timm(published), sources), KnownInput()
     config: Any = getattr(module, "config", None)
     if hasattr(config, "id2label"):
@@ -151,8 +152,16 @@ def from_library(module: object, options: Options, name: str) -> tuple[Options, 
     return options, KnownInput()
 
 
+def _with_logits(options: Options) -> Options:
+    """The options for a module of a library whose classifiers return logits, unless something else is stated."""
+    if options.outputs is not None:
+        return options
+    return replace(options, outputs="logits", sources={"outputs": "library", **options.sources})
+
+
 def _from_transformers(config: Any, options: Options, name: str) -> tuple[Options, KnownInput]:
     """The options and the input of a model, with what the ``config`` of its module in transformers states."""
+    options = _with_logits(options)
     classes = {int(index): str(label) for index, label in config.id2label.items()}
     # Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's.
     has_names = len(classes) == IMAGENET_CLASSES or any(label != f"LABEL_{index}" for index, label in classes.items())

@@ -219,6 +219,7 @@ class Defended(Classifier):
         self.sources = classifier.sources
         self.takes_pixels = classifier.takes_pixels
         self.stateful = classifier.stateful
+        self.one_at_a_time = classifier.one_at_a_time
         # The code of a third party's defence may change without a change of the fingerprint.
         are_built_in = all(type(defence).__module__ == __name__ for defence in self.defences)
         self.self_contained = classifier.self_contained and are_built_in

@@ -7,7 +7,7 @@ the documented assumption has it. A ``Fact`` notes who states what; a fact that 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +41,10 @@ PREPROCESSING_FACTS = (*GEOMETRY_FACTS, *NORMALISATION_FACTS, "layout")
 DECODING_FACTS = ("exif", "alpha")
 #: Keys that state a fact of another name.
 _FACTS_OF_KEYS = {"colour": "colour order"}
+#: The size of the input follows from both of these.
+_SIZE_FACTS = frozenset({"resize", "crop"})
+#: The values that a network receives follow from all of these.
+_VALUE_FACTS = frozenset({"mean", "std", "scale"})
 
 
 class Description(Struct, frozen=True, kw_only=True):
@@ -313,12 +317,14 @@ def read_description_file(path: Path) -> dict[str, Any]:
 def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> dict[str, object]:
     """A preprocessing in the flat vocabulary.
 
-    With ``pixels`` the normalisation is left out, since a model that takes pixels does it itself.
+    With ``pixels`` only the colour order is left of the normalisation, since a model that takes pixels does the rest
+    itself.
     """
     flat = _flat_geometry(preprocessing.geometry)
-    if pixels:
-        return flat
     normalisation = preprocessing.normalisation
+    if pixels:
+        flat["colour"] = normalisation.colour_order
+        return flat
     flat["mean"] = list(normalisation.mean[: normalisation.channels])
     flat["std"] = list(normalisation.std[: normalisation.channels])
     flat["scale"] = "1/255" if normalisation.scale == 1 / 255 else normalisation.scale
@@ -362,18 +368,34 @@ def assumed_keys(flat: Mapping[str, object], sources: Mapping[str, FactSource]) 
 
 
 def given_or_assumed(flat: Mapping[str, object], sources: Mapping[str, FactSource]) -> dict[str, object]:
-    """The part of a flat description that the caller gave or that is assumed: with it, an option states all facts.
+    """The part of a flat description that the caller gave or that is assumed: with it, an option states all facts."""
+    return {key: value for key, value in flat.items() if sources.get(_fact_of_key(key)) in ("given", "assumed")}
+
+
+def given_or_changed(
+    flat: Mapping[str, object], sources: Mapping[str, FactSource], changed: Collection[str]
+) -> dict[str, object]:
+    """The part of a flat description that the caller gave, or whose facts are among the changed ones.
+
+    Facts that are still assumptions are left out, so that an option made of this does not turn them into statements.
+    Facts that are only meaningful together are stated together.
+    """
+    stated = set(changed)
+    for group in (_SIZE_FACTS, _VALUE_FACTS):
+        if stated & group:
+            stated |= group
+    stated |= {fact for fact, source in sources.items() if source == "given"}
+    return {key: value for key, value in flat.items() if _fact_of_key(key) in stated}
+
+
+def _fact_of_key(key: str) -> str:
+    """The fact that a key of a flat description states.
 
     A way to resize is only stated together with the size that it leads to.
     """
-    words: dict[str, object] = {}
-    for key, value in flat.items():
-        fact = _FACTS_OF_KEYS.get(key, key)
-        if key in ("size", "resize_rule", "fill", "crop_rounding"):
-            fact = "resize"
-        if sources.get(fact) in ("given", "assumed"):
-            words[key] = value
-    return words
+    if key in ("size", "resize_rule", "fill", "crop_rounding"):
+        return "resize"
+    return _FACTS_OF_KEYS.get(key, key)
 
 
 def description_text(values: Mapping[str, object]) -> str:

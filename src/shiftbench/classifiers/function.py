@@ -20,7 +20,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import STATEFUL_BATCH, BatchedClassifier, Classifier, Outputs, trial_scores
 from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
-from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.classifiers.preprocessing import Preprocessing, in_colour_order
 from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning, argument, required, warn_user
 from shiftbench.io.code_state import code_state, is_own, known_state, note_changes, source_of
 from shiftbench.io.hashing import digest, file_digest
@@ -40,7 +40,7 @@ class FunctionClassifier(BatchedClassifier):
         function: From uint8 (N, H, W, 3) to scores (N, classes).
         name: The name that tables and provenance show.
         space: Label space of the scores.
-        preprocessing: Its geometry is applied before the function is called.
+        preprocessing: Its geometry is applied before the function is called, and so is its colour order.
         outputs: ``"logits"`` or ``"probabilities"``.
         batch_size: Images per call.
         source: Text for the fingerprint; default: the source code of the function.
@@ -95,6 +95,9 @@ class FunctionClassifier(BatchedClassifier):
         hashed_parts: list[object] = [self.name, self.source, self.outputs]
         if self.state:
             hashed_parts.append(sorted(self.state.items()))
+        # Functions get RGB images unless somebody states another order; only then it is part of the fingerprint.
+        if self.preprocessing.normalisation.colour_order != "rgb":
+            hashed_parts.append(self.preprocessing.normalisation.colour_order)
         return digest("function", *hashed_parts)
 
     def forward(self, images: Pixels) -> Scores:
@@ -102,8 +105,9 @@ class FunctionClassifier(BatchedClassifier):
         # The images are copied because the runner uses them again, whatever the function does to its argument. The
         # scores are copied because the function may return the same array each time. The lock allows one call at a
         # time because the function may keep state.
+        arranged = in_colour_order(images, self.preprocessing.normalisation.colour_order)
         with self._running:
-            scores = self.function(images.copy())
+            scores = self.function(arranged.copy())
             if not self._called:
                 self._called = True
                 note_changes(self.function, self.state)
@@ -198,6 +202,7 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
     def trial(preprocessing: Preprocessing) -> Scores:
         if space is not None:
             return np.empty((0, len(space)), np.float32)
+        classifier.preprocessing = preprocessing
         images = options.trial_images(preprocessing)[: classifier.batch_size]
         return trial_scores(name, images, classifier.forward)
 
@@ -205,7 +210,10 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
     if settled.outputs is None and space is not None:
         classifier.check_outputs = True
         settled = replace(settled, outputs="logits", sources={"outputs": "library", **settled.sources})
-    return settled.finish(classifier, scores)
+    classifier = settled.finish(classifier, scores)
+    if classifier.sources.get("colour order") == "library":
+        classifier.sources = {**classifier.sources, "colour order": "default"}
+    return classifier
 
 
 def load_python_file(target: str, options: Options) -> Classifier:

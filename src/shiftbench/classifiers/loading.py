@@ -34,12 +34,21 @@ LOADERS: tuple[tuple[str, str, str, str], ...] = (
     ("demo", "demo", "load_demo", "A real classifier that registry packages carry: demo:efficientnet-lite0."),
     ("timm", "zoo", "load_timm", "A model of timm: timm:resnet50, or timm:resnet50@weights.pth."),
     ("torchvision", "zoo", "load_torchvision", "A model of torchvision, likewise."),
-    ("hf", "zoo", "load_hf", "A Hugging Face image classifier in a local folder: hf:FOLDER."),
+    (
+        "hf",
+        "zoo",
+        "load_hf",
+        "A Hugging Face classifier, CLIP or SigLIP: hf:FOLDER, hf:org/name@revision.",
+    ),
+    ("open_clip", "open_clip_", "load_open_clip", "A zero-shot model: open_clip:ViT-B-32@WEIGHTS."),
     (".onnx", "onnx_", "load_onnx", "An ONNX model."),
-    (".pt", "weights", "load_torch_file", "A TorchScript file or a state dict; never unpickled without --trust."),
+    (".xml", "openvino_", "load_openvino", "An OpenVINO model, with model.bin beside it."),
+    (".tflite", "litert", "load_litert", "A LiteRT (TensorFlow Lite) model."),
+    (".keras", "keras_", "load_keras", "A Keras 3 model."),
+    (".pt", "weights", "load_torch_file", "A state dict, for a model; TorchScript or a module, only with --trust."),
     (".pth", "weights", "load_torch_file", "As .pt."),
-    (".pt2", "weights", "load_torch_file", "An exported program of torch.export."),
-    (".ts", "weights", "load_torch_file", "A TorchScript file."),
+    (".pt2", "weights", "load_torch_file", "An exported program of torch.export; only with --trust."),
+    (".ts", "weights", "load_torch_file", "A TorchScript file; only with --trust."),
     (".bin", "weights", "load_torch_file", "As .pt."),
     (".safetensors", "weights", "load_torch_file", "Weights; they need a model to go into: timm:NAME@FILE."),
     (".pkl", "function", "load_pickled_object", "A pickled estimator or module; only with --trust."),
@@ -222,13 +231,15 @@ def _load_from_address(url: str, options: Options) -> Classifier:
     return classifier
 
 
-def reload(spec: str, options: Options, name: str, fingerprint: str) -> Classifier:
-    """Load a classifier again, when it is unpickled; a run may have given it another name meanwhile.
+def reload(spec: str, options: Options, name: str, fingerprint: str, one_at_a_time: bool = False) -> Classifier:
+    """Load a classifier again, when it is unpickled.
 
-    Raises ClassifierError if the model is no longer the one with this fingerprint.
+    A run may have given it another name meanwhile, or found that it mixes the images of a batch. Raises ClassifierError
+    if the model is no longer the one with this fingerprint.
     """
     classifier = load_spec(spec, options)
     classifier.name = name
+    classifier.one_at_a_time = one_at_a_time
     if classifier.fingerprint != fingerprint:
         raise changed_model(name, spec)
     return classifier

@@ -5,28 +5,28 @@ from __future__ import annotations
 import ast
 import contextlib
 import logging
-import mmap
 import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import OTHER_INPUTS, BatchedClassifier, Outputs, network_fingerprint, trial_scores
+from shiftbench.classifiers.batches import depends_on_neighbours, scores_alone, with_dark_images
 from shiftbench.classifiers.description import FactSource
+from shiftbench.classifiers.onnx_graph import mixes_images, onnx_digest
 from shiftbench.classifiers.options import Options, existing_file, known_inputs, settle
-from shiftbench.classifiers.preprocessing import Preprocessing, luma
-from shiftbench.datasets.manifest import leads_outside
-from shiftbench.errors import ClassifierError, UnknownNameError, argument, raising, required
+from shiftbench.classifiers.preprocessing import Preprocessing, in_colour_order
+from shiftbench.errors import ClassifierError, UnknownNameError, argument, required
 from shiftbench.io.cache import cache_folder
-from shiftbench.io.hashing import digest, file_digest
+from shiftbench.io.hashing import digest
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import LabelSpace, Scores
@@ -98,9 +98,14 @@ class OnnxClassifier(BatchedClassifier):
         """A piece needs at least one image per thread, and at least two images.
 
         With fewer, onnxruntime divides one image's convolutions and products among the threads, or takes the
-        kernels for vectors, and the last bits change. A graph of fixed batch size needs all its rows.
+        kernels for vectors, and the last bits change. A graph of fixed batch size needs all its rows. A graph that
+        mixes the images of a batch gets its one image alone.
         """
-        return self._fixed_batch or max(2, self.threads)
+        if self._fixed_batch:
+            return self._fixed_batch
+        if self.one_at_a_time:
+            return 1
+        return max(2, self.threads)
 
     def forward(self, images: Pixels) -> Scores:
         session = self.session  # opening the session sets what the following lines read
@@ -117,8 +122,7 @@ class OnnxClassifier(BatchedClassifier):
     def _arranged_pixels(self, images: Pixels) -> Pixels:
         """The pixels of RGB images in the channels and the layout that the graph takes."""
         normalisation = self.preprocessing.normalisation
-        if normalisation.colour_order == "grey":
-            images = luma(images)
+        images = in_colour_order(images, normalisation.colour_order)
         layout = self._layout or normalisation.layout
         if layout == "nchw":
             images = images.transpose(0, 3, 1, 2)
@@ -175,7 +179,7 @@ def _revive(state: dict[str, Any], origin: tuple[str, Options] | None, fingerpri
     if origin is not None and not state["path"].exists():
         from shiftbench.classifiers.loading import reload
 
-        return reload(*origin, state["name"], fingerprint)
+        return reload(*origin, state["name"], fingerprint, state.get("one_at_a_time", False))
     classifier = OnnxClassifier.__new__(OnnxClassifier)
     classifier.__setstate__(state)
     return classifier
@@ -261,15 +265,13 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
     if classifier.output is not None:
         options = replace(options, sources={**options.sources, "output": source})
 
+    graph_mixes_images = mixes_images(path)
+
     def trial(preprocessing: Preprocessing) -> Scores:
         classifier.preprocessing = preprocessing
         images = options.trial_images(preprocessing)[: classifier.batch_size]
         scores = trial_scores(classifier.name, images, classifier.padded_forward)
-        # The scores of an image depend on the rest of the batch if the graph was exported in training mode. Then a
-        # run compares the scores on fixed images, and warns.
-        without_first = classifier.padded_forward(images[1:]).reshape(scores[1:].shape)
-        if not np.allclose(scores[1:], without_first, 1e-3, 1e-4):
-            classifier.self_contained = False
+        classifier.one_at_a_time = graph_mixes_images or _mixes_images(classifier, images)
         return scores
 
     # An input may fit several layouts; the first one with which the graph runs is taken.
@@ -285,6 +287,15 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         except ClassifierError as error:
             failures.append(error)
     raise failures[0]
+
+
+def _mixes_images(classifier: OnnxClassifier, images: Pixels) -> bool:
+    """Whether images have other scores in a batch than alone, as in a graph that was exported in training mode."""
+    images = with_dark_images(images[::2])
+    classifier.one_at_a_time = True
+    alone = scores_alone(classifier.padded_forward, images)
+    classifier.one_at_a_time = False
+    return depends_on_neighbours(classifier.padded_forward, images, alone, classifier.batch_size)
 
 
 def _scores_output(session: Any, options: Options, name: str) -> tuple[str | None, FactSource]:
@@ -347,115 +358,6 @@ def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
         if isinstance(value, list | tuple) and len(value) == outputs and len(set(value)) == outputs:
             return recognise_names([str(class_name) for class_name in value], own=key)[0]
     return None
-
-
-# -- what an ONNX model consists of: its file, and the files beside it that hold large weights -----------------------
-
-# The package onnx is not needed to run a model, so the few messages on the way to a tensor are read here: Protocol
-# Buffers write a message as fields, each a key (number and wire type) and a value. All other fields are skipped unread.
-#: For each message, the numbers of the fields that lead to tensors, and the messages in these fields (onnx.proto).
-_FIELDS: Mapping[str, Mapping[int, str]] = {
-    "model": {7: "graph", 25: "function"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
-    "function": {7: "node"},
-    "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
-    "sparse": {1: "tensor", 2: "tensor"},
-    "tensor": {13: "entry"},
-}
-#: Messages that are nested more deeply are rejected, since they are read by recursion.
-_DEEPEST = 100
-
-
-def onnx_digest(path: Path) -> str:
-    """A hash of a model's file and of all files that it reads its weights from."""
-    hashed_parts = [file_digest(path)]
-    for name in external_files(path):
-        hashed_parts += [name, file_digest(path.parent / name)]
-    return digest("onnx", *hashed_parts)
-
-
-def external_files(path: Path) -> list[str]:
-    """The files that hold weights of a model, relative to its folder.
-
-    Raises ClassifierError if one of them is missing or lies outside that folder.
-    """
-    with path.open("rb") as stream:
-        if not path.stat().st_size:
-            return []
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            problems = (IndexError, ValueError, RecursionError)
-            with raising(ClassifierError, f"{path.name} is not a complete ONNX file", *problems):
-                names = sorted(set(_locations(data, 0, len(data), "model")))
-    for name in names:
-        file = path.parent / name
-        if leads_outside(name) or not file.is_file():
-            raise ClassifierError(
-                f"{path.name} reads weights from a file that is not beside it",
-                found=name,
-                expected=f"an existing file below {path.parent}",
-                hint="move the file there, or export the model again",
-            )
-    return names
-
-
-def _locations(data: mmap.mmap, start: int, stop: int, message: str, depth: int = 0) -> Iterator[str]:
-    """The values of the entries "location" in a message, which fills the bytes from ``start`` to ``stop``."""
-    if depth > _DEEPEST:
-        raise ValueError("messages are nested too deeply")
-    for field in _fields(data, start, stop):
-        inner_message = _FIELDS[message].get(field.number)
-        if inner_message == "entry":
-            entry = {item.number: data[item.start : item.stop] for item in _fields(data, field.start, field.stop)}
-            if entry.get(1) == b"location":
-                yield entry.get(2, b"").decode()
-        elif inner_message is not None:
-            yield from _locations(data, field.start, field.stop, inner_message, depth + 1)
-
-
-class _Field(NamedTuple):
-    """A field of a message, and the bytes that its value fills."""
-
-    number: int
-    start: int
-    stop: int
-
-
-def _fields(data: mmap.mmap, start: int, stop: int) -> Iterator[_Field]:
-    """The fields that have a length: texts and messages. Fields of fixed size and numbers are skipped."""
-    position = start
-    while position < stop:
-        key, position = _varint(data, position)
-        number = key >> 3
-        wire_type = key & 7
-        if wire_type == 0:  # a number
-            _, position = _varint(data, position)
-        elif wire_type == 1:  # eight bytes
-            position += 8
-        elif wire_type == 5:  # four bytes
-            position += 4
-        elif wire_type == 2:  # a length and as many bytes
-            length, position = _varint(data, position)
-            if position + length > stop:
-                raise ValueError("a field is longer than its message")
-            yield _Field(number, position, position + length)
-            position += length
-        else:
-            raise ValueError(f"unknown wire type {wire_type}")
-
-
-def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
-    """A number of variable length (seven bits per byte, the lowest first), and the position after it."""
-    value = 0
-    shift = 0
-    while shift < 70:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("a number is longer than ten bytes")
 
 
 # -- the ONNX twin of a torch module: exported once, kept in a cache, used only where it agrees ----------------------

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -44,8 +44,8 @@ from shiftbench.classifiers.description import (
     read_description_file,
 )
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, shell_command
 from shiftbench.io.schema import Count, check_keys, decode
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space, label_spaces
@@ -236,6 +236,9 @@ class Options:
             return "probabilities", "assumed"
         if not is_single and looks_like_probabilities(scores):
             return "probabilities", "measured"
+        if not is_single and looks_like_sigmoids(scores):
+            # This is an assumption, too. Read as logits, confidences would be far too low.
+            return "probabilities", "assumed"
         return "logits", "measured"
 
     def _space(self, name: str, classes: int) -> LabelSpace:
@@ -299,6 +302,11 @@ def looks_like_probabilities(scores: NDArray[np.floating]) -> bool:
         return False
     sums = scores.sum(axis=1)
     return any(np.allclose(sums, total, atol=1e-3 * total) for total in (1, 100))
+
+
+def looks_like_sigmoids(scores: NDArray[np.floating]) -> bool:
+    """Whether all scores lie between 0 and 1 and are not all the same, as the outputs of one sigmoid per class."""
+    return bool(scores.size and scores.min() >= 0 and scores.max() <= 1 and scores.max() > scores.min())
 
 
 # -- sidecars --------------------------------------------------------------------------------------------------------
@@ -439,23 +447,39 @@ def known_inputs(sides: Sequence[object], pixels: bool = False) -> list[KnownInp
     shape = [side if isinstance(side, int) and side > 0 else None for side in sides]
     if not shape:
         shape = [None] * 4
-    channel_counts: list[tuple[Layout, int | None]] = [("nchw", shape[1]), ("nhwc", shape[3])]
-    of_three = [entry for entry in channel_counts if entry[1] == 3]
-    of_one = [entry for entry in channel_counts if entry[1] == 1]
-    stated = of_three or of_one
-    source: FactSource = "file" if stated else "measured"
-    assumed = () if pixels else NORMALISATION_FACTS
+    possible = [
+        _ShapeReading("nchw", channels=shape[1], height=shape[2], width=shape[3]),
+        _ShapeReading("nhwc", channels=shape[3], height=shape[1], width=shape[2]),
+    ]
+    source: FactSource = "measured"
+    # Three channels are more likely than one, where both sides could be the channels.
+    for channels in (3, 1):
+        stated = [reading for reading in possible if reading.channels == channels]
+        if stated:
+            source = "file"
+            possible = stated[:1]
+            break
+    assumed = ("colour order",) if pixels else NORMALISATION_FACTS
     inputs = []
-    for layout, channels in stated[:1] or channel_counts:
-        height, width = shape[2:] if layout == "nchw" else shape[1:3]
-        size = None
-        if height is not None and width is not None:
-            size = (height, width)
-        known_input = KnownInput(size, Normalisation(layout=layout), assumed, source, pixels)
-        if channels == 1:
-            known_input = known_input.grey()
-        inputs.append(known_input)
+    for reading in possible:
+        known_input = KnownInput(reading.size, Normalisation(layout=reading.layout), assumed, source, pixels)
+        inputs.append(known_input.grey() if reading.channels == 1 else known_input)
     return inputs
+
+
+class _ShapeReading(NamedTuple):
+    """What the sides of a batch mean in one layout; None where a side is not stated."""
+
+    layout: Layout
+    channels: int | None
+    height: int | None
+    width: int | None
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        if self.height is None or self.width is None:
+            return None
+        return self.height, self.width
 
 
 def settle(name: str, options: Options, known_input: KnownInput, trial: Trial) -> tuple[Options, Scores]:
@@ -489,12 +513,12 @@ def _check_pixel_keys(name: str, options: Options, known_input: KnownInput) -> N
     stated: set[str] = set()
     for description, _ in options.described:
         stated |= description.stated
-    useless = [key for key in NORMALISATION_KEYS if key in stated]
+    useless = [key for key in NORMALISATION_KEYS if key in stated and key != "colour"]
     if known_input.pixels and useless:
         raise ClassifierError(
             f"{name} takes uint8 pixels and normalises for itself",
             found=", ".join(useless),
-            expected="only size, resize, crop, interpolation, exif, alpha and outputs",
+            expected="only size, resize, crop, interpolation, colour, exif, alpha and outputs",
         )
 
 

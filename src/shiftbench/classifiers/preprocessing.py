@@ -94,6 +94,15 @@ class Normalisation:
         return planes
 
 
+def in_colour_order(images: Pixels, order: ColourOrder) -> Pixels:
+    """RGB images (N, H, W, 3) with their channels in another order, or as grey images (N, H, W, 1)."""
+    if order == "grey":
+        return luma(images)
+    if order == "bgr":
+        return images[..., ::-1]
+    return images
+
+
 def luma(images: Pixels) -> Pixels:
     """Grey images (N, H, W, 1) from RGB images (N, H, W, 3), as Pillow's "L" gives them: ITU-R 601-2 in integers."""
     grey = (images.astype(np.uint32) @ np.array(LUMA_WEIGHTS, np.uint32) + 0x8000) >> 16

@@ -27,6 +27,7 @@ from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, raising, warn_user
 from shiftbench.grouping import by_key
 from shiftbench.io.hashing import digest
+from shiftbench.io.parquet import read_parquet
 from shiftbench.labels.space import LabelSpace, Scores
 
 Top = NDArray[np.int32]
@@ -624,19 +625,32 @@ def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
 
 def _meaning(words: set[str], space: LabelSpace, source: str) -> dict[str, int]:
     """The number of the class that each word stands for; a ClassifierError if no reading fits all words."""
-    name_counts = Counter(space.names)
-    unique_names = {name: i for i, name in enumerate(space.names) if name_counts[name] == 1}
     if all(word in space for word in words):
         meaning = {word: space.index(word) for word in words}
         _warn_if_ambiguous(meaning, space, source)
         return meaning
-    if all(word in unique_names for word in words):
+    unique_names = _unique_names(space)
+    if words <= unique_names.keys():
         return {word: unique_names[word] for word in words}
-    # A column with missing values is often read as floating-point numbers, such as "7.0".
-    if all(re.fullmatch(r"\d+(\.0)?", word) and float(word) < len(space) for word in words):
-        return {word: int(float(word)) for word in words}
-    unknown = [word for word in words if word not in space and word not in unique_names and not word.isdigit()]
+    if all(re.fullmatch(r"\d+(\.0)?", word) for word in words):
+        # A column with missing values is often read as floating-point numbers, such as "7.0".
+        whole_numbers = {word: word.removesuffix(".0") for word in words}
+        if set(whole_numbers.values()) != words:
+            meaning = _meaning(set(whole_numbers.values()), space, source)
+            return {word: meaning[number] for word, number in whole_numbers.items()}
+        if all(int(word) < len(space) for word in words):
+            return {word: int(word) for word in words}
+    unknown = []
+    for word in words:
+        if word not in space and word not in unique_names and not word.isdigit():
+            unknown.append(word)
     raise _unknown_classes(sorted(unknown or words), space, source)
+
+
+def _unique_names(space: LabelSpace) -> dict[str, int]:
+    """The number of each class whose name no other class has."""
+    counts = Counter(space.names)
+    return {name: i for i, name in enumerate(space.names) if counts[name] == 1}
 
 
 def _warn_if_ambiguous(meaning: Mapping[str, int], space: LabelSpace, source: str) -> None:
@@ -710,11 +724,7 @@ def _text_columns(header: Sequence[str]) -> list[str]:
 
 
 def _read_parquet(path: Path) -> dict[str, object]:
-    import pyarrow.parquet
-
-    footer = pyarrow.parquet.read_metadata(path)
-    _check_size(sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)))
-    return _columns_of(pyarrow.parquet.read_table(path))
+    return _columns_of(read_parquet(path, most_bytes=_MOST_BYTES))
 
 
 def _columns_of(table: Any) -> dict[str, object]:

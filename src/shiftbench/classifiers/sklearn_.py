@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, trial_scores
 from shiftbench.classifiers.options import KnownInput, Options, settle
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing, luma
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing, in_colour_order
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.io.code_state import value_digest
 from shiftbench.io.hashing import digest
@@ -85,10 +85,7 @@ class SklearnClassifier(BatchedClassifier):
         """The flattened pixels after normalisation."""
         normalisation = self.preprocessing.normalisation
         is_grey = getattr(self.estimator, "n_features_in_", None) == images.shape[1] * images.shape[2]
-        if is_grey:
-            images = luma(images)
-        if normalisation.colour_order == "bgr":
-            images = images[..., ::-1]
+        images = in_colour_order(images, "grey" if is_grey else normalisation.colour_order)
         # This is computed in double precision and by division, as scripts write it, because the decision of a tree may
         # depend on the last bit.
         values: NDArray[np.float64] = (images / (1 / normalisation.scale) - normalisation.mean) / normalisation.std

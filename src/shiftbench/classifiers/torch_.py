@@ -54,6 +54,8 @@ class TorchClassifier(BatchedClassifier):
     why_not_onnxruntime: str | None = None
     #: Likely numbers of classes, by which the scores are found among several outputs.
     counts: tuple[int, ...] = ()
+    #: Whether the module takes batches of ``batch_size`` images only.
+    has_fixed_batch = False
 
     def __init__(
         self,
@@ -102,8 +104,13 @@ class TorchClassifier(BatchedClassifier):
         return network_fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
-        # Black images would enter the statistics of a batch.
-        return 1 if self.parts_in_training else self.batch_size
+        # Further images would enter the statistics of a batch.
+        if self.parts_in_training:
+            return 1
+        # A model that gets one image at a time always runs the same kernels.
+        if self.one_at_a_time and not self.has_fixed_batch:
+            return 1
+        return self.batch_size
 
     def forward(self, images: Pixels) -> Scores:
         torch = import_torch()
@@ -291,6 +298,7 @@ def from_module(
     own_name = name or type(module).__name__
     name = options.name or own_name
     trial = _unsettled(module, name, weights, options)
+    trial.has_fixed_batch = not exportable
 
     def try_out(preprocessing: Preprocessing) -> Scores:
         trial.preprocessing = preprocessing

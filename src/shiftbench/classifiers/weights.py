@@ -1,9 +1,13 @@
-"""Files of torch: weights, TorchScript, exported programs, pickled modules; code in them is not run."""
+"""Files of torch: weights, TorchScript, exported programs, pickled modules.
+
+Only tensors are read from a file that is not trusted. All other contents are refused as a whole: TorchScript runs code
+while it is loaded (``__setstate__``) and can write files, pickles can call anything, and exported programs contain
+pickles. No search of the code could prove that it is harmless.
+"""
 
 from __future__ import annotations
 
 import pickle
-import re
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -22,8 +26,8 @@ T = TypeVar("T")
 _SHELLS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "net", "params")
 # The prefixes that wrappers for parallel, compiled and averaged training put before each name.
 _PREFIXES = ("module.", "_orig_mod.", "model.")
-# TorchScript is a language without imports, but it can read and write files by these.
-_FILE_OPERATORS = re.compile(rb"\b(?:torch|ops\.aten)\.(save|from_file)\b")
+# Earlier versions of torch run the TorchScript in a file that is to be loaded with ``weights_only`` (CVE-2025-32434).
+_FIRST_SAFE_TORCH = (2, 6)
 
 
 def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
@@ -62,6 +66,13 @@ def _is_state_dict(content: Mapping[Any, object]) -> bool:
 def load_pickled(path: Path, *, trust: bool = False) -> object:
     """What ``torch.save`` wrote: tensors and plain containers, and anything else only if the file is trusted."""
     torch = import_torch()
+    if not trust and not can_read_tensors_safely():
+        raise ClassifierError(
+            f"{path.name} was not loaded: this version of torch may run code while it reads tensors",
+            found=f"torch {torch.__version__}",
+            expected="torch 2.6 or later",
+            hint=f"pip install 'torch>=2.6', or pass {argument('trust', True)} if you trust its author",
+        )
     try:
         return torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:
@@ -73,6 +84,13 @@ def load_pickled(path: Path, *, trust: bool = False) -> object:
             found=f"{type(error).__name__}: {lines[0][:200]}",
             expected="a checkpoint of tensors, TorchScript, an exported program or .safetensors",
         ) from error
+
+
+def can_read_tensors_safely() -> bool:
+    """Whether this version of torch runs no code from a file while it reads the tensors in it."""
+    # The version may end with a suffix such as ``+cpu``.
+    major, minor = str(import_torch().__version__).split(".")[:2]
+    return (int(major), int(minor)) >= _FIRST_SAFE_TORCH
 
 
 def _pickled_code(error: pickle.UnpicklingError) -> str:
@@ -89,7 +107,8 @@ def untrusted(path: Path, content: str) -> ClassifierError:
         f"{path.name} was not loaded: loading it can run code that it contains",
         found=content,
         expected="tensors only",
-        hint=f"pass {argument('trust', True)} if you trust its author; ONNX and .safetensors files contain no code",
+        hint=f"pass {argument('trust', True)} if you trust its author; otherwise ask for the model as ONNX (its author "
+        "exports it by torch.onnx.export), or for its weights as .safetensors: these contain no code",
     )
 
 
@@ -142,7 +161,7 @@ def _without_prefixes(weights: Mapping[str, T], expected: set[str]) -> dict[str,
 
 
 def load_torch_file(target: str, options: Options) -> Classifier:
-    """Load TorchScript, or an exported program or pickled module if the file is trusted; weights alone are refused."""
+    """Load TorchScript, an exported program or a pickled module if the file is trusted; weights alone are refused."""
     path = existing_file(target)
     members = _members(path)
     if path.suffix == ".safetensors":
@@ -177,12 +196,7 @@ def _has(members: Sequence[str], name: str) -> bool:
 
 def _from_torchscript(path: Path, options: Options) -> Classifier:
     if not options.trust:
-        with zipfile.ZipFile(path) as archive:
-            code_files = [member for member in archive.namelist() if member.endswith(".py")]
-            for member in code_files:
-                call = _FILE_OPERATORS.search(archive.read(member))
-                if call is not None:
-                    raise untrusted(path, f"its code calls {call.group().decode()}")
+        raise untrusted(path, "TorchScript, whose code runs when it is loaded and can write files")
     torch = import_torch()
     try:
         with warnings.catch_warnings():

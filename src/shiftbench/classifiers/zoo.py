@@ -6,17 +6,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
-import os
-import socket
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -25,10 +23,11 @@ from typing import Any
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision, hf_sources
 from shiftbench.classifiers.description import FactSource
-from shiftbench.classifiers.options import IMAGENET_CLASSES, Options
+from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module, import_torch
-from shiftbench.classifiers.weights import classes_in_weights, fill, load_weights
+from shiftbench.classifiers.weights import can_read_tensors_safely, classes_in_weights, fill, load_weights, untrusted
+from shiftbench.classifiers.zero_shot import split_prompts, transformers_pair
 from shiftbench.errors import (
     ClassifierError,
     MissingExtraError,
@@ -39,16 +38,22 @@ from shiftbench.errors import (
     raising,
     required,
 )
+from shiftbench.io.atomic import read_json
 from shiftbench.io.downloads import fetched, is_address
+from shiftbench.io.hub import HubRepository, fetch_snapshot, without_vain_retries
 
 # Torch has one random generator for the whole process, so only one thread at a time may set its seed.
-_seeding = threading.Lock()
+seeding = threading.Lock()
 # Operators that a torchvision for CUDA registers fake kernels for at import, before their definition exists.
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
 _definitions: list[object] = []
+# The files of a model on a hub that hold data; weights as safetensors only.
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+# Entries of a configuration, without leading underscores, that may name code on a hub: ``owner/kernel``.
+_KERNEL_KEYS = ("attn_implementation", "experts_implementation", "attn_implementation_internal", "kernel_config")
 
 
 @dataclass(frozen=True)
@@ -102,9 +107,10 @@ def from_zoo(
         if is_address(target.checkpoint):
             path = fetched(target.checkpoint).path
         name = f"{target.model}@{path.stem}"
-        module, classes = _filled(path, target.num_classes, options.trust, partial(create, False))
-        if classes not in (None, IMAGENET_CLASSES):  # Someone else trained the model, perhaps on other inputs.
-            stated_by = "assumed"
+        module = _filled(path, target.num_classes, options.trust, partial(create, False))
+        # Someone else may have trained the weights, on other inputs than the library's: ImageNet-R's authors evaluate
+        # their ResNet-50s at 256 and 224 pixels, bilinear, where timm's own weights of that name take 235, bicubic.
+        stated_by = "assumed"
     elif pretrained:
         name = target.model
         module = _pretrained(zoo, target, create)
@@ -115,24 +121,22 @@ def from_zoo(
             classes = len(options.own_labels)
         torch = import_torch()
         # The weights are the same in every process, so that runs can be resumed.
-        with _seeding, torch.random.fork_rng(devices=[]):
+        with seeding, torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = create(False, classes)
     return from_module(module, options.over(describe(module), stated_by), name=name)
 
 
-def _filled(
-    path: Path, num_classes: int | None, trust: bool, create: Callable[[int | None], object]
-) -> tuple[object, int | None]:
-    """The module with the weights of a file, and its number of classes if that is not the architecture's usual one."""
+def _filled(path: Path, num_classes: int | None, trust: bool, create: Callable[[int | None], object]) -> object:
+    """The module with the weights of a file, which may have another number of classes than is usual."""
     weights = load_weights(path, trust=trust)
     module = create(num_classes)
     if num_classes is None:
-        num_classes = classes_in_weights(module, weights)
-        if num_classes is not None:
-            module = create(num_classes)
+        found_classes = classes_in_weights(module, weights)
+        if found_classes is not None:
+            module = create(found_classes)
     fill(module, weights, path.name)
-    return module, num_classes
+    return module
 
 
 def _pretrained(zoo: str, target: ZooTarget, create: Callable[[bool, int | None], object]) -> object:
@@ -162,14 +166,23 @@ def load_timm(target: str, options: Options) -> Classifier:
     parsed = ZooTarget.parse(target)
     if ":" not in parsed.model and not timm.is_model(parsed.model):
         raise UnknownNameError("timm model", parsed.model, timm.list_models())
+    if ":" in parsed.model and not options.trust and not _timm_reads_only_tensors(timm):
+        raise untrusted(Path(target), "weights of a hub or folder, which these versions of timm and torch may unpickle")
 
     def create(pretrained: bool, classes: int | None) -> object:
         if not pretrained:
             return timm.create_model(parsed.model, pretrained=False, **_classes_argument(classes))
-        with _no_vain_retries():
+        with without_vain_retries():
             return timm.create_model(parsed.model, pretrained=True)
 
     return from_zoo("timm", parsed, options, create, lambda m: from_timm(timm.data.resolve_model_data_config(m)))
+
+
+def _timm_reads_only_tensors(timm: ModuleType) -> bool:
+    """Whether timm loads weights of strangers (``hf-hub:NAME``, ``local-dir:FOLDER``) without unpickling them."""
+    parameters = inspect.signature(timm.models.load_state_dict).parameters
+    reads_only_tensors = "weights_only" in parameters and parameters["weights_only"].default is True
+    return reads_only_tensors and can_read_tensors_safely()
 
 
 def _classes_argument(classes: int | None) -> dict[str, int]:
@@ -183,34 +196,6 @@ def import_timm() -> ModuleType:
     import_torchvision("timm")
     module: ModuleType = required("timm", "timm", "a model of timm")
     return module
-
-
-@contextlib.contextmanager
-def _no_vain_retries() -> Iterator[None]:
-    """Use only the cache while there is no network: the hub would retry a dozen times, for most of a minute."""
-    try:
-        from huggingface_hub import constants
-    except ImportError:
-        yield
-        return
-    was_offline = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = was_offline or not _is_reachable(constants.ENDPOINT)
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = was_offline
-
-
-def _is_reachable(url: str) -> bool:
-    """Whether the host's name can be resolved; a proxy would resolve it, and is taken to reach every host."""
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return True
-    parts = urllib.parse.urlsplit(url)
-    try:
-        socket.getaddrinfo(parts.hostname, parts.port or 443)
-    except OSError:
-        return False
-    return True
 
 
 def load_torchvision(target: str, options: Options) -> Classifier:
@@ -259,72 +244,122 @@ def import_torchvision(extra: str = "torchvision") -> ModuleType:
 
 
 def load_hf(target: str, options: Options) -> Classifier:
-    """Load a model, its image processor as a preprocessing, and its ``id2label`` as a label space."""
-    folder = Path(target)
+    """Load ``hf:FOLDER``, or ``hf:org/name@revision`` from a hub or the cache of its library."""
+    stem, _, query = target.partition("?")
+    repository = HubRepository.parse(stem)
+    if repository is None or Path(stem).exists():
+        return _load_hf_folder(target, options)
+    patterns = [*_HUB_FILES, "*.bin", "*.py"] if options.trust else _HUB_FILES
+    snapshot = fetch_snapshot(repository, "model", patterns, ClassifierError)
+    folder = f"{snapshot.folder}?{query}" if query else str(snapshot.folder)
+    name = options.name or repository.name.partition("/")[2]
+    classifier = _load_hf_folder(folder, replace(options, name=name))
+    classifier.downloaded_from = str(snapshot)
+    return classifier
+
+
+def _load_hf_folder(target: str, options: Options) -> Classifier:
+    """Load a model, its image processor as a preprocessing, and its ``id2label`` as a label space.
+
+    A pair of an image and a text encoder becomes a zero-shot model: ``hf:FOLDER?prompts=clip-80``.
+    """
+    stem, _, query = target.partition("?")
+    folder = Path(stem)
     if not (folder / "config.json").is_file():
         raise ClassifierError(
-            f"{target} is not a folder of a transformers model",
+            f"{stem} is not a folder of a transformers model",
             found="no config.json" if folder.is_dir() else "no such folder",
-            hint="download it first, then give its folder: hf:PATH",
+            hint="hf:PATH for a folder with the files of a model, hf:ORG/NAME for a model on a hub",
         )
-    _refuse_pair_of_encoders(folder)
+    with raising(ClassifierError, f"config.json of {folder.name} cannot be read", OSError, ValueError):
+        config = read_json(folder / "config.json")
+    is_pair = _is_pair_of_encoders(config)
+    if query and not is_pair:
+        raise ClassifierError(f"{folder.name} has outputs for classes, so it takes no prompts", found=f"?{query}")
+    if not options.trust:
+        _refuse_code_from_hub(folder, config)
     # Transformers imports torchvision if it is installed, and works without it.
     if importlib.util.find_spec("torchvision") is not None:
         import_torchvision("hf")
     transformers = required("transformers", "hf", "a model of transformers")
-    if not options.trust and not list(folder.glob("*.safetensors")):
+    has_safetensors = any(folder.glob("*.safetensors"))
+    if not options.trust and not has_safetensors:
         # transformers may load .bin files by pickle; ask ourselves first whether they hold only tensors.
         for file in sorted(folder.glob("*.bin")):
             load_weights(file)
     transformers.utils.logging.disable_progress_bar()  # Only our own progress bar is shown.
-    module = _load_hf_module(transformers, folder, options.trust)
+    automatic = "AutoModel" if is_pair else "AutoModelForImageClassification"
+    module = _load_hf_module(
+        transformers, automatic, folder, options.trust, only_safetensors=has_safetensors and not options.trust
+    )
+    options = _with_image_processor(transformers, folder, options)
+    name = folder.resolve().name
+    if not is_pair:
+        return from_module(module, options, name=name)
+    _, prompts = split_prompts(target)
+    return transformers_pair(transformers, module.eval(), folder, options.trust).classifier(options, prompts, name)
+
+
+def _with_image_processor(transformers: ModuleType, folder: Path, options: Options) -> Options:
+    """The options with the preprocessing that the folder states, if it does."""
     path = folder / "preprocessor_config.json"
     if path.is_file():
         # The processor's complete settings are read, if it can be loaded: files of early versions leave defaults out.
         try:
-            complete = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True).to_dict()
+            processors = transformers.AutoImageProcessor
+            # Without a stated value, transformers would ask at the terminal whether to run the folder's code.
+            loaded = processors.from_pretrained(folder, local_files_only=True, trust_remote_code=options.trust)
+            complete = loaded.to_dict()
         except (OSError, ValueError, ImportError):
             complete = {}
         # Keys without a value are left out, so that they take their default.
-        written = {**complete, **json.loads(path.read_text(encoding="utf-8"))}
+        with raising(ClassifierError, f"{path.name} of {folder.name} cannot be read", OSError, ValueError):
+            written = {**complete, **read_json(path)}
         processor = {key: value for key, value in written.items() if value is not None}
-        options = options.over(from_hf(processor), hf_sources(processor, "file"))
-    return from_module(module, options, name=folder.resolve().name)
+        return options.over(from_hf(processor), hf_sources(processor, "file"))
+    return options
 
 
-def _refuse_pair_of_encoders(folder: Path) -> None:
-    """Raise ClassifierError for models such as CLIP and SigLIP.
+def _refuse_code_from_hub(folder: Path, config: Mapping[str, object]) -> None:
+    """Raise ClassifierError if a configuration asks for kernels from a hub, which transformers would fetch and run."""
+    pending: list[object] = [config]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        if not isinstance(value, dict):
+            continue
+        for key, entry in value.items():
+            if key.strip("_") in _KERNEL_KEYS and "/" in json.dumps(entry):
+                raise untrusted(folder, f"{key} = {entry!r} in config.json, which names code on a hub")
+            pending.append(entry)
 
-    Transformers would put a new, untrained classifier on their image encoder.
-    """
-    with raising(ClassifierError, f"config.json of {folder.name} cannot be read", OSError, ValueError):
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+def _is_pair_of_encoders(config: Mapping[str, Any]) -> bool:
+    """Whether a model compares images with texts, such as CLIP and SigLIP, and has no outputs for classes."""
     architectures = [str(name) for name in config.get("architectures") or ()]
     if any(name.endswith("ForImageClassification") for name in architectures):
-        return
-    if "text_config" in config and "vision_config" in config:
-        raise ClassifierError(
-            f"{folder.name} is a pair of an image and a text encoder, not a classifier",
-            found=", ".join([*architectures, f"model_type {config.get('model_type')}"]),
-            expected="a model for image classification, with one output for each class",
-            hint="write a function that compares the images with the texts of your classes, and evaluate it: "
-            "model.py:factory (docs/models.md, zero-shot models)",
-        )
+        return False
+    return "text_config" in config and "vision_config" in config
 
 
-def _load_hf_module(transformers: ModuleType, folder: Path, trust: bool) -> Any:
+def _load_hf_module(
+    transformers: ModuleType, automatic: str, folder: Path, trust: bool, *, only_safetensors: bool
+) -> Any:
     """The module with all its weights; a ClassifierError if some are missing.
 
     Transformers itself would fill missing weights with random numbers.
     """
-    automatic = transformers.AutoModelForImageClassification
     arguments: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust}
+    if only_safetensors:
+        # Otherwise any file of this kind in the folder would let its pickles in unchecked.
+        arguments["use_safetensors"] = True
     # Tensors of another size are then reported, too, not raised as an error with advice that does not apply here.
     arguments |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
     before = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()  # Our error replaces its warning.
     try:
-        module, loading = automatic.from_pretrained(folder, **arguments)
+        module, loading = getattr(transformers, automatic).from_pretrained(folder, **arguments)
     except (OSError, ValueError, RuntimeError) as error:
         raise ClassifierError(
             f"transformers failed to load {folder.name}",
