@@ -13,6 +13,7 @@ from shiftbench.metrics.base import Metric, Needs, Score, metrics
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import Predictions
 from tests.metrics.making import predictions
+from tests.raised import raises
 
 NAMES = ["top1", "top5", "error", "worst_class"]
 
@@ -46,7 +47,7 @@ def test_top5_of_a_small_space_needs_only_its_classes() -> None:
 
 
 def test_top5_refuses_predictions_that_hold_too_few_classes() -> None:
-    with pytest.raises(ShiftbenchError, match="best 1 of each image"):
+    with raises(ShiftbenchError, found="the best 1 of each image", expected="the best 5"):
         top5(predictions([0, 1], [0, 1], classes=10))
 
 

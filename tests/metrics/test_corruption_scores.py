@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError
+from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
 from shiftbench.metrics.corruption_scores import CorruptionScores, corruption_scores
 from shiftbench.store.predictions import Predictions
 from tests.metrics.making import changed, with_hits
+from tests.raised import raises
 
 N = 60
 Grid = dict[tuple[str, int], Predictions]
@@ -70,23 +72,58 @@ def test_values_equal_the_plain_formulas() -> None:
     assert not any(score.higher_is_better for score in all_scores(found))
 
 
-def test_interval_equals_a_bootstrap_written_out() -> None:
+def test_an_interval_over_another_model_equals_a_bootstrap_written_out() -> None:
     """Draw images, recompute everything, take percentiles."""
     grid, clean = grid_of(severities=(1, 3))
-    found = corruption_scores(grid, clean, resamples=100, seed=5, level=0.8)
+    base, base_clean = grid_of(severities=(1, 3), base=0.1, classifier="base")
+    scores = corruption_scores(grid, clean, baseline=base, baseline_clean=base_clean, resamples=100, seed=5, level=0.8)
     rng = np.random.default_rng(5)
-    means, rises = [], []
+    means = []
     for _ in range(100):
         rows = rng.integers(0, N, N)
-        drawn = {key: 1 - one.correct[rows].mean() for key, one in grid.items()}
-        clean_error = 1 - clean.correct[rows].mean()
-        lists = {c: [drawn[c, 1], drawn[c, 3]] for c in ("fog", "snow")}
-        means.append(np.mean(list(corruption_errors(lists, severities=(1, 3)).values())))
-        rises.append(np.mean(list(corruption_errors(lists, clean_error, severities=(1, 3)).values())))
-    assert found.mce is not None and found.relative_mce is not None
-    assert (found.mce.low, found.mce.high) == pytest.approx(tuple(np.quantile(means, [0.1, 0.9])))
-    ends = (found.relative_mce.low, found.relative_mce.high)
-    assert ends == pytest.approx(tuple(np.quantile(rises, [0.1, 0.9])))
+        drawn = {key: 1 - predictions.correct[rows].mean() for key, predictions in grid.items()}
+        divisors = {key: 1 - predictions.correct[rows].mean() for key, predictions in base.items()}
+        ratios = [
+            (drawn[name, 1] + drawn[name, 3]) / (divisors[name, 1] + divisors[name, 3]) for name in ("fog", "snow")
+        ]
+        means.append(np.mean(ratios))
+    assert scores.mce is not None
+    assert (scores.mce.low, scores.mce.high) == pytest.approx(tuple(np.quantile(means, [0.1, 0.9])))
+    assert "bootstrap" in scores.mce.method
+
+
+def test_intervals_hold_the_mean_of_a_population_with_few_errors() -> None:
+    """One image of fifty is always wrong and may be missing from the sample: the rest does not show it."""
+    rng = np.random.default_rng(3)
+    n = 50
+    runs = 300
+    truth = 0.02 + 0.98 * 0.02
+    held = 0
+    held_by_percentiles = 0
+    for _ in range(runs):
+        wrong = (rng.random(n) < 0.02)[:, None] | (rng.random((n, 5)) < 0.02)
+        grid = {("fog", s): with_hits(~wrong[:, s - 1], setting=f"t.fog.{s}") for s in (1, 2, 3, 4, 5)}
+        score = corruption_scores(grid, baseline=None).mean_error
+        held += score.low <= truth <= score.high
+        low, high = percentile_interval(resampled_means(wrong, resamples=200).mean(axis=1))
+        held_by_percentiles += float(low) <= truth <= float(high)
+    assert held / runs >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / runs)
+    assert held_by_percentiles / runs < 0.85
+
+
+def test_a_relative_error_is_as_wide_as_its_parts_allow() -> None:
+    """Images that are wrong both clean and corrupted cancel: the rise is known better than the error."""
+    rng = np.random.default_rng(4)
+    hard = rng.random(N) < 0.4
+    new = rng.random((5, N)) < 0.02
+    grid = {("fog", s): with_hits(~(hard | new[s - 1]), setting=f"t.fog.{s}") for s in (1, 2, 3, 4, 5)}
+    clean = with_hits(~hard, setting="t")
+    plain = Baseline.from_errors("one", {"fog": [1.0] * 5}, clean=0.0)
+    scores = corruption_scores(grid, clean, baseline=plain)
+    rise = scores.relative_ce["fog"]
+    error = scores.ce["fog"]
+    assert rise.low < rise.value < rise.high
+    assert rise.high - rise.low < 0.6 * (error.high - error.low)
 
 
 def test_names_say_what_is_not_the_whole_benchmark() -> None:
@@ -187,10 +224,10 @@ def test_different_provenance_is_never_averaged(difference: dict[str, Any]) -> N
     assert corruption_scores(grid, clean, resamples=10).mean_error.n == N
     odd = grid["snow", 3]
     grid["snow", 3] = changed(odd, **difference)
-    with pytest.raises(SettingError, match=r"different provenance can't be averaged[\s\S]*snow\.3"):
+    with raises(SettingError, expected="all settings made the same way"):
         corruption_scores(grid, clean)
     other = {key: changed(replace(one, classifier="b"), **{**spec, **difference}) for key, one in grid_of()[0].items()}
-    with pytest.raises(SettingError, match="baseline differ in provenance"):
+    with raises(SettingError, expected="the same"):
         corruption_scores(grid_of(**spec)[0], baseline=other)
 
 
@@ -219,24 +256,24 @@ def test_a_corruption_of_another_variety_shows() -> None:
 
     ours = corruption_scores({**grid, **frosted("procedural", (1, 2, 3, 4, 5))}, clean, resamples=10)
     assert ours.mean_error.provenance.endswith("frost textures procedural")
-    with pytest.raises(SettingError, match="different provenance"):
+    with raises(SettingError, expected="all settings made the same way"):
         corruption_scores({**grid, **frosted("procedural", (1,)), **frosted("photographs", (2, 3, 4, 5))}, clean)
 
 
 def test_incomplete_or_mixed_grids_are_refused() -> None:
     grid, clean = grid_of()
-    with pytest.raises(SettingError, match="at least one"):
+    with raises(SettingError, expected="at least one"):
         corruption_scores({})
     holes = {key: one for key, one in grid.items() if key != ("fog", 3)}
-    with pytest.raises(SettingError, match=r"no fog\.3"):
+    with raises(SettingError, found="no fog.3"):
         corruption_scores(holes, clean)
-    with pytest.raises(SettingError, match="no frost"):
+    with raises(SettingError, found="no frost"):
         corruption_scores(grid, clean, corruptions=["fog", "frost"])
-    with pytest.raises(SettingError, match="several models"):
+    with raises(SettingError, found="net, other", expected="one"):
         corruption_scores(grid, replace(clean, classifier="other"))
-    with pytest.raises(SettingError, match=r"not evaluated in all settings[\s\S]*fog\.3"):
+    with raises(SettingError, found="no fog.3"):
         corruption_scores(grid, baseline=holes)
-    with pytest.raises(ShiftbenchError, match="not on the same images"):
+    with raises(ShiftbenchError, expected="the same image ids"):
         corruption_scores(grid, replace(clean, ids=[f"other-{i}" for i in range(N)]))
 
 

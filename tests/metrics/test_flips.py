@@ -24,6 +24,7 @@ from shiftbench.metrics.flips import (
     zipf_distances_by_clip,
 )
 from tests.metrics.making import predictions
+from tests.raised import raises
 
 CASES = [(1, False), (2, False), (3, False), (1, True), (3, True)]
 
@@ -109,9 +110,9 @@ def test_no_clip() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ShiftbenchError, match="2 frames"):
+    with raises(ShiftbenchError, found="2 frames", expected="more than 2"):
         flips_by_clip(np.zeros((3, 2), dtype=int), step=2)
-    with pytest.raises(ShiftbenchError, match="step"):
+    with raises(ShiftbenchError, found=0, expected="1, 2 or 3"):
         flips_by_clip(np.zeros((3, 2), dtype=int), step=0)
     with pytest.raises(ShiftbenchError, match="expected: 5"):
         top5_distances_by_clip(np.zeros((3, 2, 4), dtype=int))
@@ -119,7 +120,7 @@ def test_what_is_refused() -> None:
 
 def test_rates_divide_by_the_baseline() -> None:
     assert mean_flip_rate({"tilt": 0.1, "scale": 0.3}, {"tilt": 0.2, "scale": 0.2}) == pytest.approx(1.0)
-    with pytest.raises(ShiftbenchError, match="no snow"):
+    with raises(ShiftbenchError, found="no snow"):
         mean_flip_rate({"snow": 0.1}, {"tilt": 0.2})
 
 
@@ -136,5 +137,5 @@ def test_frames_as_predictions() -> None:
     np.testing.assert_array_equal(np.argsort(ranks, axis=-1), stacked)
     with pytest.raises(ShiftbenchError, match="scores of all classes"):
         stack_scores([predictions([0], [0])])
-    with pytest.raises(ShiftbenchError, match="no frames"):
+    with raises(ShiftbenchError, expected="one Predictions per frame"):
         stack_frames([])

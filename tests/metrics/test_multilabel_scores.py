@@ -12,6 +12,7 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.space import multi_hot, single_labels
 from shiftbench.metrics.base import metrics
 from tests.metrics.making import predictions
+from tests.raised import raises
 
 WEIGHTED, PLAIN = metrics.get("mean_average_precision"), metrics.get("mean_average_precision_plain")
 
@@ -77,7 +78,9 @@ def test_images_of_one_label_are_one_hot() -> None:
 def test_nothing_to_score_and_nothing_kept() -> None:
     empty = WEIGHTED(predictions([-1], [0], scores=[[np.nan] * 3]))
     assert math.isnan(empty.value) and (empty.low, empty.high, empty.n) == (0.0, 1.0, 0)
-    with pytest.raises(ShiftbenchError, match="keep_scores"):
+    with raises(
+        ShiftbenchError, found="the best classes and the confidence only", hint="evaluate again with keep_scores=True"
+    ):
         WEIGHTED(predictions([0], [0]))
 
 

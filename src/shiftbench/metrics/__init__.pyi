@@ -8,6 +8,7 @@ from .arrays import softmax as softmax
 from .base import Metric as Metric
 from .base import Needs as Needs
 from .base import Score as Score
+from .base import SettingScore as SettingScore
 from .base import metric as metric
 from .base import metrics as metrics
 from .calibration import aurra as aurra
@@ -21,6 +22,8 @@ from .calibration import reliability_diagram as reliability_diagram
 from .calibration import response_rate_accuracy as response_rate_accuracy
 from .calibration import rms_calibration_error as rms_calibration_error
 from .calibration import soft_f1 as soft_f1
+from .check import check_metric as check_metric
+from .check import simulated_predictions as simulated_predictions
 from .detection import anomaly_scores as anomaly_scores
 from .detection import aupr as aupr
 from .detection import auroc as auroc

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from shiftbench.arrays import IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.arrays import truths
 from shiftbench.metrics.base import Needs, Score, metric
-from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.intervals import Interval, clopper_pearson
 from shiftbench.store.predictions import Predictions
 
 
@@ -55,9 +56,15 @@ def proportion(
         level: Confidence level of the intervals.
         higher_is_better: Whether a larger value is better.
     """
-    low, high = clopper_pearson(k, n, level)
+    low, high = _proportion_interval(k, n, level)
     value = k / n if n else float("nan")
     return Score(name, value, low, high, n, level, provenance=predictions.provenance, higher_is_better=higher_is_better)
+
+
+@lru_cache(maxsize=4096)
+def _proportion_interval(k: int, n: int, level: float) -> Interval:
+    """The interval of k of n; thousands of results of one workspace share a few hundred pairs of counts."""
+    return clopper_pearson(k, n, level)
 
 
 @metric("top1", needs=Needs(top_k=1, confidence=False))
@@ -231,21 +238,26 @@ def _group_order(name: str) -> tuple[bool, int, str]:
     return True, 0, name
 
 
-def _column(predictions: Predictions, groups: Groups | Mapping[str, object]) -> NDArray[np.generic]:
-    """The groups of the rows that count."""
+def groups_of_images(predictions: Predictions, groups: Groups | Mapping[str, object]) -> list[object]:
+    """The group of every image in the predictions' order; raises ShiftbenchError if an image has none."""
     if isinstance(groups, Mapping):
         missing = [name for name in predictions.ids if name not in groups]
         if missing:
             raise ShiftbenchError(
                 "images without a group", found=f"{len(missing)} of {len(predictions)}, the first is {missing[0]}"
             )
-        groups = [groups[name] for name in predictions.ids]
+        return [groups[name] for name in predictions.ids]
     if len(groups) != len(predictions):
         raise ShiftbenchError(
             "groups and predictions differ in number",
             found=f"{len(groups)} and {len(predictions)}",
             expected="one group per image",
         )
-    column = np.empty(len(groups), dtype=object)
-    column[:] = list(groups)
+    return list(groups)
+
+
+def _column(predictions: Predictions, groups: Groups | Mapping[str, object]) -> NDArray[np.generic]:
+    """The groups of the rows that count."""
+    column = np.empty(len(predictions), dtype=object)
+    column[:] = groups_of_images(predictions, groups)
     return column[predictions.valid]

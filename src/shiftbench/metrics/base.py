@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from shiftbench.io import html
 from shiftbench.registry import Registry
@@ -69,12 +69,33 @@ class Score:
 
     def as_dict(self) -> dict[str, object]:
         """All fields as data for JSON; ``passes`` is there for estimates only."""
-        fields = asdict(self)
+        # Copying the values is enough, since none of them is a container.
+        fields = dict(vars(self))
         if self.passes is None:
             del fields["passes"]
         if self.unit == "%":
             fields["unit"] = "fraction"
         return fields
+
+
+class SettingScore(NamedTuple):
+    """The score of a model in a setting.
+
+    Attributes:
+        model: Name of the model.
+        setting: The setting, or the family or mean over settings that the score summarises.
+        score: The score.
+
+    Example:
+        >>> entry = SettingScore("resnet50", "imagenet-a", Score("top1", 0.75, 0.5, 0.9, n=20))
+        >>> model, setting, score = entry
+        >>> entry.score.value
+        0.75
+    """
+
+    model: str
+    setting: str
+    score: Score
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ width. For a single proportion use Clopper-Pearson.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,13 @@ from shiftbench.metrics.intervals import clopper_pearson
 RESAMPLES = 2000
 #: The method of an interval where all resamples are the same.
 EXACT_BOUND = "exact bound on images not seen; the bootstrap has no width"
+#: The method of an interval where all images have the same outcome, so that Student's has no width.
+SAME_OUTCOME = "exact bound, as all images have the same outcome"
 
 #: Weights held at once; bounds the memory whatever the number of resamples.
 _BLOCK_CELLS = 4_000_000
+#: Tables of draws that are kept for the next model: at most this many, of at most ``_BLOCK_CELLS`` bytes each.
+_KEPT_TABLES = 8
 
 
 def resampled_means(
@@ -60,24 +65,53 @@ def resampled_means(
         columns = np.where(valid, columns, 0).astype(columns.dtype)
     rows = len(values)
     block = block or max(1, _BLOCK_CELLS // rows)
-    rng = np.random.default_rng(seed)
     means = np.empty((resamples, values.shape[1]))
-    for start in range(0, resamples, block):
-        weights = np.empty((min(block, resamples - start), rows), dtype=columns.dtype)
-        for i in range(len(weights)):
-            weights[i] = draw_counts(rng, rows)
+    start = 0
+    for counts in _draws(rows, resamples, seed, block):
+        weights = counts.astype(columns.dtype)
         sums = (weights @ columns).astype(np.float64)
         totals: float | FloatArray = float(rows)
         if mask is not None:
             totals = (weights @ mask).astype(np.float64)
         with np.errstate(invalid="ignore"):
             means[start : start + len(weights)] = sums / totals
+        start += len(weights)
     return means
+
+
+def _draws(rows: int, resamples: int, seed: int, block: int) -> Iterator[NDArray[np.integer[Any]]]:
+    """The first draws of a seed, some at a time: (at most ``block``, rows) of counts.
+
+    They depend on the number of images and the seed alone, so that all models and settings of a workspace share them.
+    Drawing takes most of the time of a bootstrap: tables that are small enough are kept.
+    """
+    if rows * resamples <= _BLOCK_CELLS:
+        table = _kept_draws(rows, resamples, seed)
+        for start in range(0, resamples, block):
+            yield table[start : start + block]
+        return
+    rng = np.random.default_rng(seed)
+    for start in range(0, resamples, block):
+        yield np.stack([draw_counts(rng, rows) for _ in range(min(block, resamples - start))])
+
+
+@lru_cache(maxsize=_KEPT_TABLES)
+def _kept_draws(rows: int, resamples: int, seed: int) -> NDArray[np.integer[Any]]:
+    rng = np.random.default_rng(seed)
+    table = np.stack([draw_counts(rng, rows) for _ in range(resamples)])
+    if table.max(initial=0) <= np.iinfo(np.uint8).max:
+        table = table.astype(np.uint8)
+    table.setflags(write=False)
+    return table
 
 
 def percentile_interval(samples: FloatArray, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
     """The central interval of the draws along the first axis; draws that are nan are left out."""
     tail = (1.0 - level) / 2.0
+    if not np.isnan(samples).any():
+        # The same numbers, many times faster.
+        low, high = np.quantile(samples, [tail, 1.0 - tail], axis=0)
+        return low, high
     with warnings.catch_warnings():
         # A column without a single defined draw has no interval: nan, as it should be.
         warnings.filterwarnings("ignore", "All-NaN slice encountered", RuntimeWarning)
@@ -85,31 +119,25 @@ def percentile_interval(samples: FloatArray, level: float = 0.95) -> tuple[Float
     return low, high
 
 
-# Statistics of sorted images (calibration error, AURRA, precision and recall) are not means, so each resample is one
-# call with a vector of counts: how often each image was drawn. Sorting is done once, before.
+# Statistics of sorted images (calibration error, AURRA, precision and recall) are not means, so they are functions of
+# counts: how often each image was drawn. Sorting is done once, before.
 
 #: Half as many as for accuracies: the ends of a 95 % interval then wander by some 5 % of its width.
 STATISTIC_RESAMPLES = 1000
 
 
-def resampled(
-    statistic: Callable[[IntArray], float], rows: int, *, resamples: int = STATISTIC_RESAMPLES, seed: int = 0
-) -> FloatArray:
-    """B values of ``statistic(counts)``, ``counts[i]`` being how often image i was drawn; they add up to ``rows``."""
-    return resampled_blocks(lambda block: map(statistic, block), rows, resamples=resamples, seed=seed)
-
-
 def resampled_blocks(
     statistics: Callable[[IntArray], Iterable[float]], rows: int, *, resamples: int = STATISTIC_RESAMPLES, seed: int = 0
 ) -> FloatArray:
-    """The same for a function of many draws at once, (draws, rows) of counts."""
-    rng = np.random.default_rng(seed)
+    """B values of a statistic of counted images.
+
+    ``statistics`` takes many draws at once, (draws, rows) of counts: how often each image was drawn. The counts of a
+    draw add up to ``rows``.
+    """
     block_size = max(1, _BLOCK_CELLS // 64 // max(rows, 1))
     values: list[float] = []
-    while len(values) < resamples:
-        draws = min(block_size, resamples - len(values))
-        counts = np.stack([draw_counts(rng, rows) for _ in range(draws)])
-        values.extend(statistics(counts))
+    for counts in _draws(rows, resamples, seed, block_size):
+        values.extend(statistics(counts.astype(np.int64)))
     return np.array(values)
 
 

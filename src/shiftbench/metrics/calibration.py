@@ -23,7 +23,7 @@ from shiftbench.metrics import arrays
 from shiftbench.metrics.accuracy import hits as top1_hits
 from shiftbench.metrics.base import MetricFunction, Needs, Score, metric
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
-from shiftbench.metrics.bootstrap import draw_counts, resampled, resampled_means, resampled_score, unseen_share
+from shiftbench.metrics.bootstrap import draw_counts, resampled_blocks, resampled_means, resampled_score, unseen_share
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import Predictions
 
@@ -262,17 +262,23 @@ def adaptive_error(gaps: FloatArray, bin_size: int, norm: Norm, published: bool)
             expected=f"{bin_size} or more",
             hint="use the fixed form (published=False), which takes them as one bin",
         )
-    starts = _adaptive_starts(len(gaps), bin_size)
-    sums = np.add.reduceat(gaps, starts)
-    sizes = np.diff(starts, append=len(gaps))
+    return float(_adaptive_errors(gaps[None], bin_size, norm, published)[0])
+
+
+def _adaptive_errors(gaps: FloatArray, bin_size: int, norm: Norm, published: bool) -> FloatArray:
+    """The errors of many draws at once; each row of ``gaps`` is one draw, sorted as by ``sorted_gaps``."""
+    n = gaps.shape[1]
+    starts = _adaptive_starts(n, bin_size)
+    sums = np.add.reduceat(gaps, starts, axis=1)
+    sizes = np.diff(starts, append=n)
     if published:
-        sums = sums[:-1]
+        sums = sums[:, :-1]
         sizes = sizes[:-1]
     if norm == "rms":
-        return float(np.sqrt((sums**2 / sizes).sum() / len(gaps)))
+        return np.asarray(np.sqrt((sums**2 / sizes).sum(axis=1) / n))
     if norm == "mad":
-        return float(np.abs(sums).sum() / len(gaps))
-    return float(np.abs(sums / sizes).max(initial=0.0))
+        return np.asarray(np.abs(sums).sum(axis=1) / n)
+    return np.asarray(np.abs(sums / sizes).max(axis=1, initial=0.0))
 
 
 def equal_width_bins(values: FloatArray, bins: int) -> IntArray:
@@ -443,13 +449,23 @@ def _confidences(predictions: Predictions) -> tuple[FloatArray, BoolArray]:
     return arrays.confidences_and_hits(predictions.confidence[predictions.valid], top1_hits(predictions))
 
 
+def _drawn(values: FloatArray, counts: IntArray) -> FloatArray:
+    """(draws, images): the values of the images of each draw, in order, each as often as it was drawn."""
+    repeated = np.repeat(np.tile(values, len(counts)), counts.ravel())
+    return repeated.reshape(counts.shape)
+
+
 def _register_adaptive(name: str, norm: Norm, description: str, *, published: bool = False) -> None:
     """Register the error of adaptive bins under a norm; the description is what ``list metrics`` shows."""
 
     def error(predictions: Predictions, level: float) -> _Resampled:
         gaps = sorted_gaps(*_confidences(predictions))
         value = adaptive_error(gaps, _BIN_SIZE, norm, published)
-        draws = resampled(lambda counts: adaptive_error(np.repeat(gaps, counts), _BIN_SIZE, norm, published), len(gaps))
+
+        def drawn_errors(counts: IntArray) -> FloatArray:
+            return _adaptive_errors(_drawn(gaps, counts), _BIN_SIZE, norm, published)
+
+        draws = resampled_blocks(drawn_errors, len(gaps))
         return _Resampled(value, draws, {"only_raised": True})
 
     error.__doc__ = description
@@ -542,8 +558,7 @@ def _aurra(predictions: Predictions, level: float) -> _Resampled:
     hits = _hits_by_confidence(*_confidences(predictions)).astype(np.float64)
     # What the i-th most confident image adds if it is right: (1/i + 1/(i+1) + ... + 1/n) / n.
     weights = np.ascontiguousarray(np.cumsum(1.0 / np.arange(len(hits), 0, -1))[::-1]) / len(hits)
-    # einsum, not @: starting BLAS threads costs more than adding up one vector.
-    draws = resampled(lambda counts: float(np.einsum("i,i", np.repeat(hits, counts), weights)), len(hits))
+    draws = resampled_blocks(lambda counts: np.einsum("di,i->d", _drawn(hits, counts), weights), len(hits))
     # A share q of unseen errors costs most if they are the most confident ones: q + q log(1/q) of the area.
     q = unseen_share(len(hits), level)
     return _Resampled(float(hits @ weights), draws, {"reach": q - q * float(np.log(q))})

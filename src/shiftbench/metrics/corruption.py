@@ -19,6 +19,7 @@ from statistics import fmean
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
+from shiftbench.metrics.testbed_alexnet import TESTBED_IN_MEMORY_ERRORS, TESTBED_ON_DISK_ERRORS
 
 # AlexNet's published top-1 errors on ImageNet-C, which corruption errors are divided by: torchvision's AlexNet on the
 # released files, centre crop of 224 pixels and no resizing, 50,000 images per setting. Paper 002 (Hendrycks and
@@ -129,6 +130,35 @@ class Baseline:
 
 
 ALEXNET = Baseline.from_errors("AlexNet", ALEXNET_ERRORS, ALEXNET_CLEAN_ERROR, source=ALEXNET_SOURCE)
+
+#: Families that are other measurements than the released files as they are: each has AlexNet errors of its own.
+_FAMILY_BASELINES = {
+    "imagenet-c_on-disk": Baseline.from_errors(
+        "the testbed's AlexNet",
+        TESTBED_ON_DISK_ERRORS,
+        ALEXNET_CLEAN_ERROR,
+        source="AlexNet in the ImageNet testbed: released ImageNet-C files, resized once more",
+    ),
+    "imagenet-c_in-memory": Baseline.from_errors(
+        "the testbed's AlexNet",
+        TESTBED_IN_MEMORY_ERRORS,
+        ALEXNET_CLEAN_ERROR,
+        source="AlexNet in the ImageNet testbed: images corrupted in memory",
+    ),
+}
+
+
+def published_baseline(family: str) -> Baseline:
+    """The AlexNet errors that divide the errors of a family of corrupted settings, whichever command shows them.
+
+    Args:
+        family: Name of the family, such as ``imagenet-c`` or ``imagenet-c_on-disk``.
+
+    Example:
+        >>> published_baseline("imagenet-c").name, published_baseline("imagenet-c_on-disk").name
+        ('AlexNet', "the testbed's AlexNet")
+    """
+    return _FAMILY_BASELINES.get(family, ALEXNET)
 
 
 def corruption_errors(

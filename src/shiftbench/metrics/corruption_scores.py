@@ -1,10 +1,15 @@
-"""Corruption error from predictions, with intervals by the image bootstrap shared across settings."""
+"""Corruption error from predictions, with intervals over images.
+
+Errors, corruption errors and their means are sums of each image's shares of wrong answers: Student's t on the logit
+scale. Divided by another model's errors on the same images, they are ratios, and the bootstrap draws images for both.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 
 import numpy as np
@@ -13,10 +18,15 @@ from numpy.typing import NDArray
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
-from shiftbench.metrics.base import Score
-from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
+from shiftbench.metrics.base import Score, SettingScore
+from shiftbench.metrics.bootstrap import RESAMPLES, SAME_OUTCOME, percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, GROUPS, SEVERITIES, Baseline
-from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.intervals import (
+    Interval,
+    clopper_pearson,
+    difference_of_shares,
+    mean_share_intervals,
+)
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
 
@@ -65,13 +75,14 @@ class CorruptionScores:
         """mCE, relative mCE and mean error, as far as they are known."""
         return [score for score in (self.mce, self.relative_mce, self.mean_error) if score is not None]
 
-    def entries(self, suite: str, *, by_type: bool = True) -> list[tuple[str, str, Score]]:
+    def entries(self, suite: str, *, by_type: bool = True) -> list[SettingScore]:
         """Entries of a score table: the summary under the suite's name, the types under ``suite.type``."""
-        rows = [(self.classifier, suite, score) for score in self.summary()]
+        entries = [SettingScore(self.classifier, suite, score) for score in self.summary()]
         if by_type:
-            for kind in (self.ce, self.relative_ce, self.error, self.groups):
-                rows += [(self.classifier, f"{suite}.{c}", score) for c, score in kind.items()]
-        return rows
+            for scores_by_type in (self.ce, self.relative_ce, self.error, self.groups):
+                for corruption, score in scores_by_type.items():
+                    entries.append(SettingScore(self.classifier, f"{suite}.{corruption}", score))
+        return entries
 
 
 def corruption_scores(
@@ -116,30 +127,32 @@ def corruption_scores(
         _check_baseline_grid(baseline, shape, family)
         columns.add("base", baseline, baseline_clean)
     divisor = _Divisor.of(baseline)
-    errors, drawn_errors = columns.resample(resamples, seed)
-    values = _all_values(shape, errors, columns, divisor)
-    drawn_values = _all_values(shape, drawn_errors, columns, divisor)
+    errors = columns.errors()
+    values = {key: float(number[0]) for key, number in _all_values(shape, errors, columns, divisor).items()}
+    intervals = _student_intervals(shape, columns, values, divisor.published, level)
+    if divisor.name and divisor.published is None:
+        intervals = _resampled_intervals(shape, columns, divisor, level, resamples, seed) | intervals
     observed_baseline = divisor.observed(shape, columns, errors)
     clean_error = columns.clean_value(errors, "")
     scores = {}
-    for (kind, corruption), (value,) in values.items():
-        drawn_low, drawn_high = percentile_interval(drawn_values[kind, corruption], level)
-        low = float(drawn_low)
-        high = float(drawn_high)
-        if low == high and not np.ptp(drawn_values["error", corruption]):
-            # Every image has one outcome, so that resampling shows no width.
-            error = float(values["error", corruption][0])
+    for (kind, corruption), value in values.items():
+        ends = intervals[kind, corruption]
+        low, high = ends.interval
+        method = ends.method
+        if ends.same_outcome:
+            error = values["error", corruption]
             low, high = shape.exact_interval(
-                kind, corruption, float(value), error, clean_error, observed_baseline, columns.n, level
+                kind, corruption, value, error, clean_error, observed_baseline, columns.n, level
             )
+            method = SAME_OUTCOME
         scores[kind, corruption] = Score(
             shape.score_name(kind, corruption, divisor.name),
-            float(value),
+            value,
             low,
             high,
             columns.n,
             level,
-            f"image bootstrap, {resamples:,} resamples",
+            method,
             family + divisor.provenance(kind),
             higher_is_better=False,
         )
@@ -307,21 +320,25 @@ class GridShape:
             clean_low, clean_high = clopper_pearson(clean_error * n, n, level)
             below = math.hypot(below, clean_high - clean_error)
             above = math.hypot(above, clean_error - clean_low)
-        scale = 1.0
-        if kind != "error" and baseline is not None:
-            scale = self._mean_factor(kind, corruption, baseline)
+        scale = fmean(self.factors(kind, corruption, baseline).values())
         return value - scale * below, value + scale * above
 
-    def _mean_factor(self, kind: str, corruption: str, baseline: Baseline) -> float:
-        """By how much a rise of every member's error raises a number; nan if the baseline is not hurt by a member."""
+    def factors(self, kind: str, corruption: str, baseline: Baseline | None) -> dict[str, float]:
+        """By how much a rise of each member's error raises its part of a number; nan if it does not hurt the baseline.
+
+        The number is the mean over its members.
+        """
+        members = self.members(corruption)
+        if kind == "error" or baseline is None:
+            return dict.fromkeys(members, 1.0)
         floor = 0.0
         if kind == "relative CE":
             floor = baseline.clean_error()
-        factors = []
-        for name in self.members(corruption):
+        factors = {}
+        for name in members:
             divisor = baseline.mean(name, self.severities) - floor
-            factors.append(1 / divisor if divisor > 0 else math.nan)
-        return fmean(factors)
+            factors[name] = 1 / divisor if divisor > 0 else math.nan
+        return factors
 
 
 def averaged_types(names: Collection[str]) -> tuple[str, ...]:
@@ -376,21 +393,41 @@ class _Columns:
             self._wrong.append(predictions.top[order, 0] != predictions.labels[order])
             self._valid.append(predictions.valid[order])
 
-    @property
+    @cached_property
     def n(self) -> int:
-        """The least number of images that count in any one setting."""
+        """The least number of images that count in any one setting; asked for when all settings are added."""
         return min(int(valid.sum()) for valid in self._valid)
 
-    def resample(self, resamples: int, seed: int) -> tuple[FloatArray, FloatArray]:
-        """(1, S) errors and (B, S) errors under the same draws of images."""
+    def errors(self) -> FloatArray:
+        """(1, S): the error in each setting; nan in one without an image that counts."""
+        counts = np.array([valid.sum() for valid in self._valid])
+        wrong = np.array([(wrong & valid).sum() for wrong, valid in zip(self._wrong, self._valid, strict=True)])
+        return np.where(counts > 0, wrong / np.maximum(counts, 1), np.nan)[None]
+
+    def resample(self, resamples: int, seed: int) -> FloatArray:
+        """(B, S): the errors under draws of images that all settings share."""
         wrong = np.stack(self._wrong, axis=1)
         valid = np.stack(self._valid, axis=1)
         if not valid.any():
-            nothing = np.full((1, wrong.shape[1]), np.nan)
-            return nothing, nothing
-        with np.errstate(invalid="ignore"):
-            errors = (wrong & valid).sum(axis=0, keepdims=True) / valid.sum(axis=0, keepdims=True)
-        return errors, resampled_means(wrong, valid=valid, resamples=resamples, seed=seed)
+            return np.full((1, wrong.shape[1]), np.nan)
+        return resampled_means(wrong, valid=valid, resamples=resamples, seed=seed)
+
+    def share_of_images(self, weights: Mapping[int, float]) -> tuple[float, FloatArray]:
+        """A weighted mean of the errors in some settings, and by how much each image's share of it deviates.
+
+        Args:
+            weights: The weight of each setting, by its column; they add up to 1.
+        """
+        value = 0.0
+        deviations = np.zeros(len(self._wrong[0]))
+        for position, weight in weights.items():
+            valid = self._valid[position]
+            count = int(valid.sum())
+            error = float(self._wrong[position][valid].mean()) if count else math.nan
+            value += weight * error
+            # An image counts for more in a setting that misses others, so that its settings keep their weights.
+            deviations[valid] += weight * len(valid) / max(count, 1) * (self._wrong[position][valid] - error)
+        return value, deviations
 
     def mean(self, errors: FloatArray, owner: str, corruption: str, severities: Sequence[float]) -> FloatArray:
         """A model's mean error over severities, for each row of the table of errors."""
@@ -440,6 +477,94 @@ def _all_values(
         if (kind, shape.averaged[0]) in values:
             values[kind, ""] = np.mean([values[kind, name] for name in shape.averaged], axis=0)
     return values
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """An interval, and how it was found."""
+
+    interval: tuple[float, float]
+    method: str
+    #: Whether all images have the same outcome, so that nothing shows how much others would vary.
+    same_outcome: bool
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A weighted mean of errors in some settings: for each image, the share of these that it gets wrong."""
+
+    value: float
+    #: How far each image's share is from the mean.
+    deviations: FloatArray
+    interval: Interval
+
+    @classmethod
+    def of(cls, columns: _Columns, weights: Mapping[int, float], level: float) -> _Share:
+        value, deviations = columns.share_of_images(weights)
+        lows, highs = mean_share_intervals(value, float(deviations @ deviations), columns.n, level)
+        return cls(value, deviations, Interval(float(lows), float(highs)))
+
+    def ends(self, scale: float) -> _Ends:
+        """The interval of the share times a number."""
+        ends = (scale * self.interval.low, scale * self.interval.high)
+        return _Ends(ends, _STUDENT, not self.deviations.any())
+
+    def ends_above(self, clean: _Share, scale: float) -> _Ends:
+        """The interval of the rise over the clean error times a number."""
+        squares = float(self.deviations @ self.deviations) * float(clean.deviations @ clean.deviations)
+        correlation = 0.0
+        if squares > 0:
+            correlation = float(self.deviations @ clean.deviations) / math.sqrt(squares)
+        low, high = difference_of_shares(self.value, self.interval, clean.value, clean.interval, correlation)
+        same_outcome = not self.deviations.any() and not clean.deviations.any()
+        return _Ends((scale * low, scale * high), _STUDENT, same_outcome)
+
+
+_STUDENT = "Student's over images, logit scale"
+
+
+def _student_intervals(
+    shape: GridShape, columns: _Columns, values: Mapping[ScoreKey, float], published: Baseline | None, level: float
+) -> dict[ScoreKey, _Ends]:
+    """The intervals of the numbers that are weighted sums of errors: divided by known errors, or not divided."""
+    clean_position = columns.index.get(("", "", 0))
+    clean = None
+    if clean_position is not None:
+        clean = _Share.of(columns, {clean_position: 1.0}, level)
+    intervals = {}
+    for (kind, corruption), value in values.items():
+        if kind != "error" and published is None:
+            continue
+        factors = shape.factors(kind, corruption, published)
+        total = sum(factors.values())
+        if math.isnan(value) or math.isnan(total):
+            intervals[kind, corruption] = _Ends((math.nan, math.nan), _STUDENT, same_outcome=False)
+            continue
+        weights: dict[int, float] = {}
+        for name, factor in factors.items():
+            for severity in shape.severities:
+                weights[columns.index["", name, severity]] = factor / total / len(shape.severities)
+        share = _Share.of(columns, weights, level)
+        scale = total / len(factors)
+        if kind == "relative CE" and clean is not None:
+            intervals[kind, corruption] = share.ends_above(clean, scale)
+        else:
+            intervals[kind, corruption] = share.ends(scale)
+    return intervals
+
+
+def _resampled_intervals(
+    shape: GridShape, columns: _Columns, divisor: _Divisor, level: float, resamples: int, seed: int
+) -> dict[ScoreKey, _Ends]:
+    """Percentiles of draws of images: of errors that are divided by those of another model on the same images."""
+    drawn = _all_values(shape, columns.resample(resamples, seed), columns, divisor)
+    # The quantiles of all numbers are found at once: one call per number would take longer than the bootstrap.
+    lows, highs = percentile_interval(np.stack(list(drawn.values()), axis=1), level)
+    intervals = {}
+    for (kind, corruption), low, high in zip(drawn, lows.tolist(), highs.tolist(), strict=True):
+        same_outcome = low == high and not np.ptp(drawn["error", corruption])
+        intervals[kind, corruption] = _Ends((low, high), f"image bootstrap, {resamples:,} resamples", same_outcome)
+    return intervals
 
 
 def _ratios(above: FloatArray, below: FloatArray) -> FloatArray:

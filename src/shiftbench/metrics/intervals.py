@@ -1,4 +1,4 @@
-"""Intervals for proportions, and the number of images for an interval of a given width.
+"""Intervals for proportions and mean shares, and the number of images for an interval of a given width.
 
 Clopper and Pearson (1934) invert the binomial test: the interval of k hits among n images holds every
 accuracy p that neither tail of Binomial(n, p) rejects at (1 - level) / 2. It never covers less than its level,
@@ -96,6 +96,60 @@ def mean_interval(values: ArrayLike, lows: ArrayLike, highs: ArrayLike, correlat
     below = mean_distance(centre - np.asarray(lows))
     above = mean_distance(np.asarray(highs) - centre)
     return Interval(mean - below, mean + above)
+
+
+def mean_share_intervals(means: ArrayLike, squares: ArrayLike, n: int, level: float = 0.95) -> Intervals:
+    """The intervals of means of n numbers between 0 and 1, such as each image's share of settings with a wrong answer.
+
+    Student's t on the logit scale, after one more image was added that is half right and half wrong. Few wrong images
+    say little about how many there are, and least about the upper end: percentiles of a bootstrap, which can only
+    repeat the images that were seen, then cover far less than they promise (docs/statistics.md).
+
+    Args:
+        means: The means.
+        squares: For each mean, the sum of the squared deviations of the numbers from it.
+        n: Number of images.
+        level: Confidence level of the intervals.
+
+    Example:
+        >>> low, high = mean_share_intervals([0.02], [0.1], 200)
+        >>> f"[{low[0]:.4f}, {high[0]:.4f}]"
+        '[0.0160, 0.0312]'
+    """
+    from scipy.special import expit, logit, stdtrit
+
+    _check_level(level)
+    values = np.asarray(means, dtype=np.float64)
+    if n < 2:
+        return Intervals(np.zeros_like(values), np.ones_like(values))
+    shrunk = (n * values + 0.5) / (n + 1)
+    added = (np.square(1 - shrunk) + np.square(shrunk)) / 2
+    error = np.sqrt(np.asarray(squares) + added) / n
+    # A mean of shares is between 0 and 1; with settings that miss some images it may leave this by rounding only.
+    inside = np.clip(shrunk, 1e-12, 1 - 1e-12)
+    half_width = float(stdtrit(n - 1, (1 + level) / 2)) * error / (inside * (1 - inside))
+    low = expit(logit(inside) - half_width)
+    high = expit(logit(inside) + half_width)
+    return Intervals(np.minimum(low, values), np.maximum(high, values))
+
+
+def difference_of_shares(
+    first: float, first_ends: Interval, second: float, second_ends: Interval, correlation: float
+) -> Interval:
+    """The interval of a difference of two shares of the same images, from theirs (MOVER; Zou and Donner 2008).
+
+    >>> low, high = difference_of_shares(0.5, Interval(0.4, 0.6), 0.2, Interval(0.15, 0.28), 0.0)
+    >>> round(low, 3), round(high, 3)
+    (0.172, 0.412)
+    """
+    difference = first - second
+
+    def distance(of_first: float, of_second: float) -> float:
+        return math.sqrt(max(0.0, of_first**2 + of_second**2 - 2 * correlation * of_first * of_second))
+
+    below = distance(first - first_ends.low, second_ends.high - second)
+    above = distance(first_ends.high - first, second - second_ends.low)
+    return Interval(difference - below, difference + above)
 
 
 def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.95) -> int:

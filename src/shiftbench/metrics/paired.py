@@ -7,14 +7,13 @@ better; how often they favour the first is Binomial(b + c, 1/2) if neither is (M
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shiftbench.arrays import FloatArray, IntArray
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.grouping import by_key
 from shiftbench.metrics.arrays import kept_scores
@@ -262,6 +261,8 @@ def aligned(first: Predictions, second: Predictions) -> NDArray[np.intp]:
 
 def _matching_rows(first: Predictions, second: Predictions) -> NDArray[np.intp]:
     """The row of ``second`` that has the same image id, for each row of ``first``."""
+    if first.ids is second.ids:
+        return np.arange(len(first.ids))
     first_ids = list(first.ids)
     second_ids = list(second.ids)
     if first_ids == second_ids:
@@ -289,97 +290,3 @@ def _joined(first: str, second: str) -> str:
     if first == second:
         return first
     return f"{first} | {second}"
-
-
-# Is a number at most a margin worse than before?
-
-
-_HALVINGS = 40
-
-
-@dataclass(frozen=True)
-class Drop:
-    """The mean loss of n images, baseline minus candidate, with what the tests need."""
-
-    n: int
-    value: float
-    #: Mean of the squares.
-    square: float
-    #: What an image can lose at most.
-    bound: float = 1.0
-    #: The smallest loss of an image: sums of losses are multiples of it.
-    step: float = 1.0
-
-    @classmethod
-    def of(cls, images: IntArray, parts: IntArray, values: FloatArray, bound: float = 1.0) -> Drop:
-        """The mean over parts of the mean over each part's observations; an image may be in several parts.
-
-        Args:
-            images: Image of each observation.
-            parts: Setting of each observation.
-            values: What was lost in it.
-            bound: The largest possible loss.
-        """
-        if not len(values):
-            return cls(0, math.nan, math.nan)
-        place, part = (np.unique(each, return_inverse=True)[1] for each in (images, parts))
-        counts, n = np.bincount(part), int(place.max()) + 1
-        weights = n / (len(counts) * counts[part])
-        each = np.bincount(place, weights * values)
-        heaviest = float(np.bincount(place, weights).max())
-        return cls(n, float(each.mean()), float(np.square(each).mean()), bound * heaviest, float(weights.min()))
-
-    def p_within(self, margin: float) -> float:
-        """Of the hypothesis that the drop is the margin or more: small values show that it is less."""
-        return self._p(margin - self.value, margin, (margin - self.value) / (self.bound - self.value + 1e-12))
-
-    def p_beyond(self, margin: float) -> float:
-        """Of the hypothesis that the drop is the margin or less: small values show that it is more."""
-        return self._p(self.value - margin, margin, (self.value - margin) / (self.bound + self.value + 1e-12))
-
-    def _p(self, distance: float, margin: float, missing: float) -> float:
-        from scipy.special import stdtr
-
-        distance -= self.step / (2 * self.n) if self.n else 0.0
-        if self.n < 2 or distance <= 0:
-            return 1.0
-        missing = min(missing, 1.0)
-        variance = (1 - missing) * self.square + missing * self.bound**2 - margin**2
-        return float(stdtr(self.n - 1, -distance / math.sqrt(max(variance, 1e-12) / self.n)))
-
-    def interval(self, alpha: float) -> tuple[float, float]:
-        """The drops that neither one-sided test rejects at ``alpha``: coverage is 1 - 2 alpha."""
-        if not self.n:
-            return math.nan, math.nan
-        return self._edge(-self.bound, alpha), self._edge(self.bound, alpha)
-
-    def _edge(self, outside: float, alpha: float) -> float:
-        inside = self.value
-        for _ in range(_HALVINGS):
-            middle = (inside + outside) / 2
-            rejected = (self.p_beyond(middle) if outside < self.value else self.p_within(middle)) <= alpha
-            inside, outside = (inside, middle) if rejected else (middle, outside)
-        return outside
-
-    def power(self, true_drop: float, margin: float, alpha: float, n: float, square: float | None = None) -> float:
-        """Probability that n images show on which side of the margin the true drop is (a normal approximation).
-
-        Args:
-            true_drop: The drop that is assumed; the margin itself can never be shown to be on either side.
-            margin: The largest drop that is accepted.
-            alpha: Level of the test.
-            n: Number of images, those of this number alone.
-            square: Mean square of the images' losses; by default that of this sample.
-        """
-        from scipy.special import ndtr, ndtri
-
-        square = self.square if square is None else square
-        if true_drop < margin:
-            missing = (margin - true_drop) / (self.bound - true_drop)
-        else:
-            missing = (true_drop - margin) / (self.bound + true_drop)
-        null_variance = (1 - missing) * square + missing * self.bound**2 - margin**2
-        variance = max(square - true_drop**2, 1e-12)
-        distance = abs(margin - true_drop) - self.step / (2 * n)
-        excess = math.sqrt(n) * distance + float(ndtri(alpha)) * math.sqrt(max(null_variance, 0.0))
-        return float(ndtr(excess / math.sqrt(variance)))

@@ -10,11 +10,15 @@ ImageNet-Vid-Robust; an anchor without a valid neighbour is pm-k right if it is 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Literal, TypeVar
 
+import numpy as np
+
+from shiftbench.arrays import IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.accuracy import proportion
 from shiftbench.metrics.base import Metric, Needs, Score, metric, metrics
@@ -157,31 +161,57 @@ def pm_k_of_predictions(predictions: Predictions, k: int | None = None, *, level
     stored). A frame is right if its best class is among its labels. Anchors with a frame that could not be read
     are left out; n is the number that remains.
     """
+    rows = _video_rows(tuple(predictions.ids))
+    best = predictions.top[:, 0]
+    within_k = np.ones(len(rows.offset), np.bool_) if k is None else np.abs(rows.offset) <= k
+    # An image with several labels has one row for each of them: it is right if one of its rows is.
+    is_right = np.zeros(rows.frames, np.bool_)
+    is_right[rows.frame[best == predictions.labels]] = True
+    counts = np.zeros(rows.anchors, np.bool_)
+    counts[rows.anchor[rows.offset == 0]] = True
+    counts[rows.anchor[within_k & (best == SKIPPED)]] = False
+    all_right = np.ones(rows.anchors, np.bool_)
+    all_right[rows.anchor[within_k & ~is_right[rows.frame]]] = False
+    n = int(counts.sum())
+    name = "pm-k" if k is None else f"pm{k}"
+    return proportion(name, int((all_right & counts).sum()), predictions, n=n, level=level)
+
+
+@dataclass(frozen=True)
+class _VideoRows:
+    """What the ids of a video set's rows say, as arrays."""
+
+    anchor: IntArray
+    offset: IntArray
+    #: The number of each row's frame: the same for rows of the same anchor and offset.
+    frame: IntArray
+
+    @property
+    def anchors(self) -> int:
+        return int(self.anchor.max(initial=-1)) + 1
+
+    @property
+    def frames(self) -> int:
+        return int(self.frame.max(initial=-1)) + 1
+
+
+@lru_cache(maxsize=16)
+def _video_rows(ids: tuple[str, ...]) -> _VideoRows:
+    """The rows of a video set; hundreds of models share them."""
     from shiftbench.datasets.videos import parse_row_id
 
-    right: dict[tuple[str, int], bool] = defaultdict(bool)
-    unread = set()
-    best = predictions.top[:, 0].tolist()
-    for row, label, predicted_class in zip(predictions.ids, predictions.labels.tolist(), best, strict=True):
+    # Anchors and frames are numbered in the order in which they first occur.
+    anchor_numbers: dict[str, int] = {}
+    frame_numbers: dict[tuple[str, int], int] = {}
+    anchors = []
+    offsets = []
+    frames = []
+    for row in ids:
         anchor, offset = parse_row_id(row)
-        right[anchor, offset] |= predicted_class == label
-        if predicted_class == SKIPPED and (k is None or abs(offset) <= k):
-            unread.add(anchor)
-    sets: dict[str, dict[int, str]] = {anchor: {} for anchor, offset in right if offset == 0 and anchor not in unread}
-    hits: dict[str, bool] = {}
-    for (anchor, offset), hit in right.items():
-        if offset == 0:
-            hits[anchor] = hit
-            continue
-        frame = f"{anchor}@{offset}"
-        hits[frame] = hit
-        if anchor in sets:
-            sets[anchor][offset] = frame
-    share = 0.0
-    if sets:
-        share = pm_k(sets, correct=hits, k=k)
-    name = "pm-k" if k is None else f"pm{k}"
-    return proportion(name, round(share * len(sets)), predictions, n=len(sets), level=level)
+        anchors.append(anchor_numbers.setdefault(anchor, len(anchor_numbers)))
+        offsets.append(offset)
+        frames.append(frame_numbers.setdefault((anchor, offset), len(frame_numbers)))
+    return _VideoRows(np.array(anchors, np.int64), np.array(offsets, np.int64), np.array(frames, np.int64))
 
 
 _CLASSES_ONLY = Needs(confidence=False)

@@ -1,0 +1,180 @@
+"""Is a number at most a margin worse than before? Evidence by betting, which is valid at any time.
+
+To show that the drop is less than a margin, one bets against the hypothesis that it is the margin or more. Before each
+image a share of the wealth is staked on its loss being below the margin; if the hypothesis is true, no strategy is
+expected to gain. The wealth is then a non-negative supermartingale, and the probability that it ever reaches 1/alpha is
+at most alpha (Ville 1939; Waudby-Smith and Ramdas 2024). So the greatest wealth so far is evidence that stays true
+however often one looks and whenever one stops, also if the decision to collect more images depends on the images seen.
+
+The order of the images and the stakes must not depend on the losses that are still to come. Images come in the order in
+which they were first looked at, and those of one look in a seeded order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shiftbench.arrays import FloatArray, IntArray
+
+#: Before the first image, the mean square of the losses is taken to be this, with the weight of so many images.
+_PRIOR_SQUARE = 0.06
+_PRIOR_IMAGES = 25
+#: No stake risks more than this share of the wealth.
+_LARGEST_RISK = 0.9
+#: What stakes that are not yet the best ones cost, in units of the logarithm of the wealth: by simulation.
+_COST_OF_LEARNING = 0.3
+_HALVINGS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Drop:
+    """The losses of images, baseline minus candidate, in the order in which they are bet on.
+
+    Attributes:
+        losses: What each image lost.
+        margin: The drop that is accepted. Stakes are those that grow fastest if there is no drop at all, and for the
+            opposite question if the drop is twice the margin.
+        bound: What an image can lose at most.
+        step: The smallest loss of an image.
+    """
+
+    losses: FloatArray
+    margin: float
+    bound: float = 1.0
+    step: float = 1.0
+
+    @classmethod
+    def of(cls, images: IntArray, parts: IntArray, values: FloatArray, margin: float, bound: float = 1.0) -> Drop:
+        """The mean over parts of the mean over each part's observations; an image may be in several parts.
+
+        Args:
+            images: Image of each observation; images are bet on in the order of these numbers.
+            parts: Setting of each observation.
+            values: What was lost in it.
+            margin: The drop that is accepted.
+            bound: The largest possible loss of one observation.
+        """
+        if not len(values):
+            return cls(np.empty(0), margin, bound)
+        place = np.unique(images, return_inverse=True)[1]
+        part = np.unique(parts, return_inverse=True)[1]
+        counts = np.bincount(part)
+        n = int(place.max()) + 1
+        weights = n / (len(counts) * counts[part])
+        losses = np.asarray(np.bincount(place, weights * values), np.float64)
+        heaviest = float(np.bincount(place, weights).max())
+        return cls(losses, margin, bound * heaviest, float(weights.min()))
+
+    @property
+    def n(self) -> int:
+        return len(self.losses)
+
+    @cached_property
+    def value(self) -> float:
+        """The drop: the mean loss."""
+        return float(self.losses.mean()) if self.n else math.nan
+
+    @cached_property
+    def square(self) -> float:
+        """The mean of the squared losses."""
+        return float(np.square(self.losses).mean()) if self.n else math.nan
+
+    @cached_property
+    def share_changed(self) -> float:
+        """The share of images with a loss or a gain."""
+        return float(np.count_nonzero(self.losses)) / max(self.n, 1)
+
+    @cached_property
+    def _stakes(self) -> FloatArray:
+        """The stake on each image per unit of gain, from the losses before it."""
+        squares = np.concatenate([[0.0], np.cumsum(np.square(self.losses))[:-1]])
+        seen = np.arange(self.n)
+        mean_square = (squares + _PRIOR_IMAGES * _PRIOR_SQUARE) / (seen + _PRIOR_IMAGES)
+        return _best_stake(mean_square, self.margin, self.bound)
+
+    def p_within(self, drop: float) -> float:
+        """Of the hypothesis that the drop is this or more: small values show that it is less. Valid at any time."""
+        return self._p(drop - self.losses, self.bound - drop)
+
+    def p_beyond(self, drop: float) -> float:
+        """Of the hypothesis that the drop is this or less: small values show that it is more. Valid at any time."""
+        return self._p(self.losses - drop, self.bound + drop)
+
+    def _p(self, gains: FloatArray, largest_loss: float) -> float:
+        """One over the greatest wealth, from bets on gains that are expected to be 0 or less."""
+        if not self.n or largest_loss <= 0:
+            return 1.0
+        stakes = np.minimum(self._stakes, _LARGEST_RISK / largest_loss)
+        logarithm = float(np.cumsum(np.log1p(stakes * gains)).max())
+        return math.exp(-max(logarithm, 0.0))
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The drops that neither test rejects at ``alpha``: at all times together they cover it with 1 - 2 alpha."""
+        if not self.n:
+            return math.nan, math.nan
+        return self._edge(-self.bound, alpha), self._edge(self.bound, alpha)
+
+    def _edge(self, outside: float, alpha: float) -> float:
+        inside = self.value
+        for _ in range(_HALVINGS):
+            middle = (inside + outside) / 2
+            p = self.p_beyond(middle) if outside < self.value else self.p_within(middle)
+            if p <= alpha:
+                outside = middle
+            else:
+                inside = middle
+        return outside
+
+
+def _best_stake(mean_square: FloatArray, margin: float, bound: float) -> FloatArray:
+    """The stake s that makes the wealth grow fastest, if most images lose nothing and others the bound, to either side.
+
+    The growth is margin * s + mean_square / (2 bound²) * log(1 - s² bound²); its derivative is 0 there.
+    """
+    return np.asarray(2 * margin / (mean_square + np.sqrt(np.square(mean_square) + (2 * margin * bound) ** 2)))
+
+
+def probability_of_showing(
+    *, drop: float, margin: float, square: float, share_changed: float, bound: float, n: float, alpha: float
+) -> float:
+    """Probability that n images show on which side of the margin the true drop is.
+
+    The logarithm of the wealth is nearly a Brownian motion with drift: the probability that it reaches a height by a
+    time is known (inverse Gaussian distribution). Learning the stakes is taken to cost the first images' gains.
+
+    Args:
+        drop: The drop that is assumed.
+        margin: The largest drop that is accepted.
+        square: Mean square of the images' losses.
+        share_changed: Share of images with a loss or a gain.
+        bound: What an image can lose at most.
+        n: Number of images.
+        alpha: Level of the test.
+    """
+    from scipy.special import log_ndtr, ndtr
+
+    within = drop < margin
+    largest_loss = bound - margin if within else bound + margin
+    if largest_loss <= 0 or n < 1:
+        return 0.0
+    # While the stakes are learnt they are below the best ones: as if the prior's weight were spread over all images.
+    learnt = n / 3
+    learnt_square = (learnt * square + _PRIOR_IMAGES * _PRIOR_SQUARE) / (learnt + _PRIOR_IMAGES)
+    stake = min(float(_best_stake(np.array(learnt_square), margin, bound)), _LARGEST_RISK / largest_loss)
+    share = min(max(share_changed, square / bound**2, 1e-12), 1.0)
+    size = math.sqrt(square / share)
+    lost = min(max((share + drop / size) / 2, 0.0), 1.0) if size else 0.0
+    sign = 1.0 if within else -1.0
+    gains = sign * (margin - np.array([size, -size, 0.0]))
+    chances = np.array([lost, share - lost, 1 - share])
+    growth = np.log1p(np.maximum(stake * gains, -_LARGEST_RISK))
+    drift = float(chances @ growth)
+    variance = max(float(chances @ np.square(growth)) - drift**2, 1e-12)
+    height = -math.log(alpha) + _COST_OF_LEARNING
+    spread = math.sqrt(variance * n)
+    mirrored = 2 * drift * height / variance + float(log_ndtr((-height - n * drift) / spread))
+    return min(1.0, float(ndtr((n * drift - height) / spread)) + math.exp(min(mirrored, 0.0)))
