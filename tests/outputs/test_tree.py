@@ -332,3 +332,22 @@ def test_classes_without_pictures_stay_classes(tmp_path: Path) -> None:
     write_corruptions(source, tmp_path / "c", **SMALL)
     again = open_folder(tmp_path / "c" / "fog" / "1", space="folders")
     assert again.space.keys == ("cat", "dog", "emu") and again.labels.tolist() == [0, 2]
+
+
+def test_files_that_are_not_what_was_written_are_written_again(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "c"
+    write_corruptions(source, target, **SMALL)
+    expected = bytes_below(target)
+    first, second, third = sorted(target.rglob("*.JPEG"))[:3]
+    first.write_bytes(first.read_bytes()[:200])
+    Image.new("RGB", (32, 32)).save(second, "JPEG")
+    zeros = bytes(third.stat().st_size)
+    third.write_bytes(zeros)
+    # Sizes are compared by every run, bytes on demand.
+    assert write_corruptions(source, target, **SMALL).written == 2
+    assert third.read_bytes() == zeros
+    assert write_corruptions(source, target, verify=True, **SMALL).written == 1
+    assert bytes_below(target) == expected
+    assert write_corruptions(source, target, verify=True, **SMALL).written == 0
+    with pytest.raises(StoreError):
+        write_corruptions(source, tmp_path / "p", verify=True, format="shards", labels="folders", **SMALL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,7 @@ def test_a_graph_exported_in_training_mode_is_reported(training: int, tmp_path: 
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "net.onnx")
     _, codes = run(tmp_path / "net.onnx", data, tmp_path / "w")
-    assert codes == ["unsteady-model"] * training
+    assert codes == ["mixing-model"] * training
 
 
 def test_a_random_model_is_computed_once_and_reported(tmp_path: Path, data: Path) -> None:
@@ -128,3 +130,61 @@ def test_results_are_known_without_the_record_or_with_a_damaged_one(tmp_path: Pa
     anew, codes = run(brightest_channel, data, tmp_path / "w")
     assert codes == [] and anew.results[0].key == first.results[0].key
     assert not list(verify(Workspace(tmp_path / "w")))
+
+
+def test_copies_of_a_cloud_drive_are_ignored_with_a_note(tmp_path: Path, data: Path) -> None:
+    first, _ = run(brightest_channel, data, tmp_path / "w")
+    (file,) = (tmp_path / "w/predictions").rglob("*.parquet")
+    stray = file.with_name(f"{file.stem} (conflicted copy).parquet")
+    stray.write_bytes(b"half of a file")
+    with pytest.warns(ResultWarning, match="conflicted copy") as caught:
+        again = sb.evaluate(brightest_channel, data=data, workspace=tmp_path / "w", **SMALL)
+    notes = [warning.message for warning in caught if isinstance(warning.message, ResultWarning)]
+    assert {note.is_note for note in notes if note.code == "stray-files"} == {True}
+    assert again.results[0].key == first.results[0].key
+    assert not list(verify(Workspace(tmp_path / "w")))
+
+
+KILLED = """
+import os, sys
+import numpy as np
+import shiftbench as sb
+
+data, workspace, weights = sys.argv[1:]
+seen = []
+
+def reads(images):
+    seen.extend(images)
+    if len(seen) > 100:
+        np.save(weights, np.roll(np.eye(3), 1, axis=1))
+    if len(seen) > 150:
+        os._exit(9)
+    return images.mean(axis=(1, 2)) / 20 @ np.load(weights)
+
+def plain(images):
+    return images.mean(axis=(1, 2)) / 20 @ np.load(weights)
+
+if __name__ == "__main__":
+    model = sb.load_classifier(plain, labels=["blue", "green", "red"], preprocessing={"size": 32}, name="m")
+    if not os.path.exists(workspace):
+        model.function = reads
+    run = sb.evaluate(model, data=data, workspace=workspace, labels="folders", progress=False, workers=1)
+    ((_, _, score),) = run.scores("top1")
+    print(score.value)
+"""
+
+
+def test_blocks_of_another_model_do_not_survive_a_kill(tmp_path: Path) -> None:
+    """The weights are replaced during a run that is killed before it notices, and put back."""
+    data = colour_folder(tmp_path / "data", per_class=60)
+    weights = tmp_path / "w.npy"
+    (tmp_path / "run.py").write_text(KILLED)
+    words = [sys.executable, str(tmp_path / "run.py"), str(data), str(tmp_path / "w"), str(weights)]
+    np.save(weights, RIGHT)
+    killed = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert killed.returncode == 9, killed.stderr
+    assert list((tmp_path / "w").rglob("shards/**/*.parquet"))
+    np.save(weights, RIGHT)
+    resumed = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert resumed.stdout.split() == ["1.0"], resumed.stderr
+    assert not list((tmp_path / "w/locks").glob("unchecked-*.json"))

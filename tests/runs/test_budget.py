@@ -12,7 +12,8 @@ import pytest
 import shiftbench as sb
 from shiftbench.errors import SettingError
 from shiftbench.metrics.designs import DesignOutcomes, Estimate
-from shiftbench.runs.budget import Budget
+from shiftbench.runs.budget import Budget, _reached, mean_estimates
+from shiftbench.settings.designs import Design, OnePass
 from shiftbench.shifts.assigned import assign
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
@@ -66,6 +67,34 @@ def test_a_width_takes_as_many_images_as_the_pilot_says(data: Path, tmp_path: Pa
     ], "nothing of the pilot is left beside"
 
 
+@pytest.fixture(scope="module")
+def rare_class(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """380 red, 10 green and 10 blue images."""
+    folder = colour_folder(tmp_path_factory.mktemp("data") / "rare", per_class=380)
+    for name in ("green", "blue"):
+        for path in sorted((folder / name).iterdir())[10:]:
+            path.unlink()
+    return folder
+
+
+def only_red(images: np.ndarray) -> np.ndarray:
+    """Right on red images alone: 5 % of the images of ``rare_class`` are wrong, two thirds of its classes."""
+    return np.tile([1.0, 0.0, 0.0], (len(images), 1))
+
+
+@pytest.mark.parametrize("limit", [{"budget": 400}, {"width": 3}])
+def test_the_estimate_is_that_of_all_images_if_classes_differ_in_size(
+    rare_class: Path, tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    with pytest.warns(sb.ResultWarning, match="mean accuracy is known to"):
+        run = sb.evaluate(model(only_red), "corruptions", rare_class, tmp_path, **limit, **ONE_PASS)
+    [mean] = mean_estimates(run)
+    assert mean.value == pytest.approx(0.05, abs=0.006)
+    clean = run.predictions("unsure", "rare")
+    assert 200 <= len(clean) < 400
+    assert np.mean(clean.correct) == pytest.approx(0.95, abs=0.006)
+
+
 def test_the_same_command_again_computes_nothing(data: Path, tmp_path: Path) -> None:
     unsure = Unsure()
     for _ in range(2):
@@ -104,7 +133,7 @@ def test_a_time_that_is_long_enough_for_all_images(data: Path, tmp_path: Path) -
 
 
 def test_time_is_planned_from_the_speed_of_the_pilot() -> None:
-    budget = Budget.parse("60s", None)
+    budget = Budget.of(Design("one-pass", budget="60s"))
     assert budget is not None
     assert budget.images(100, 1, 10.0, 100, []) == 100 + 0.9 * 50 * 10
     assert budget.images(100, 1, 10.0, 20, []) == 100 + 0.9 * 50 * 2, "an earlier run had made four of five"
@@ -155,3 +184,13 @@ def test_two_stages_keep_the_coverage(error: float) -> None:
         sizes.append(images)
     assert hits / runs >= 0.94 - 2 * np.sqrt(0.05 * 0.95 / runs)
     assert min(sizes) < np.median(sizes) < max(sizes)
+
+
+def test_a_width_that_the_pilot_promised_in_vain_is_not_blamed_on_a_budget(data: Path, tmp_path: Path) -> None:
+    with pytest.warns(sb.ResultWarning):
+        run = sb.evaluate(model(Unsure()), "corruptions", data, tmp_path, budget=200, **ONE_PASS)
+    design = OnePass()
+    for budget in (Budget(half_width=0.001), Budget(half_width=0.001, seconds=1e6)):
+        note = str(_reached(run, 100, 360, design, budget, 1.0))
+        assert "not to 0.1" in note
+        assert ("budget" in note) == (budget.seconds is not None)

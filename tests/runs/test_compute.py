@@ -21,7 +21,7 @@ from shiftbench.jobs.base import Block, Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import Scores
-from shiftbench.runs.compute import ImageMaker, Ready, Wanted
+from shiftbench.runs.compute import ImageMaker, ImageRequest, Ready
 from shiftbench.runs.plan import work_items
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift
@@ -119,7 +119,7 @@ def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, 
     data = Noted(pictures, tmp_path / "notes")
     maker = ImageMaker({"data": data}, 0, remembered=4)
     blocks = [Block(start, start + 10, "data") for start in range(0, 60, 10)]
-    noise = Wanted(SMALL.geometry, Corruption("gaussian_noise", 3))
+    noise = ImageRequest(SMALL.geometry, Corruption("gaussian_noise", 3))
     first = list(maker(blocks[0], [noise]))
     again = list(maker(blocks[0], [noise]))
     assert isinstance(first[0], Ready) and isinstance(again[0], Ready)
@@ -135,10 +135,10 @@ def test_another_geometry_of_a_known_block_is_read_for(pictures: Path, tmp_path:
     data = Noted(pictures, tmp_path / "notes")
     maker = ImageMaker({"data": data}, 0, remembered=4)
     block, larger = Block(0, 5, "data"), sb.Geometry(resize=40, crop=38)
-    list(maker(block, [Wanted(SMALL.geometry, None)]))
-    made = list(maker(block, [Wanted(larger, None), Wanted(SMALL.geometry, None)]))
+    list(maker(block, [ImageRequest(SMALL.geometry, None)]))
+    made = list(maker(block, [ImageRequest(larger, None), ImageRequest(SMALL.geometry, None)]))
     assert [ready.images[0].shape for ready in made if isinstance(ready, Ready)] == [(38, 38, 3), (32, 32, 3)]
-    list(maker(block, [Wanted(SMALL.geometry, None), Wanted(larger, None)]))
+    list(maker(block, [ImageRequest(SMALL.geometry, None), ImageRequest(larger, None)]))
     assert set(data.reads().values()) == {2}
 
 

@@ -109,7 +109,7 @@ def test_two_models_of_one_run_read_the_same_files_differently(photos: Path, tmp
     assert values["upright"] == 1 and values["stored"] == pytest.approx(10 / 14)
 
 
-def test_the_command_line_prints_the_counts_once_and_quiet_does_not(photos: Path, tmp_path: Path) -> None:
+def test_the_command_line_prints_the_counts_and_no_file_names(photos: Path, tmp_path: Path) -> None:
     model = tmp_path / "own.py"
     model.write_text(
         "import numpy as np\ndef classifier():\n    def f(images):\n        half = images.shape[2] // 2\n"
@@ -121,8 +121,9 @@ def test_the_command_line_prints_the_counts_once_and_quiet_does_not(photos: Path
     printed = call(*words, stated)
     assert (printed.output + printed.stderr).replace("\n", " ").count("EXIF orientation not applied: 4") >= 1
     assert "5.png" not in printed.output + printed.stderr
+    # --quiet is about progress bars: a number that may be wrong keeps its warning.
     quiet = call(*words, stated, "-q")
-    assert "EXIF orientation" not in quiet.output + quiet.stderr
+    assert "EXIF orientation not applied: 4" in quiet.stderr.replace("\n", " ")
     assert call(*words, stated, "--strict").exit_code == 3
     assert call(*words, f"{stated},exif=apply,alpha=drop", "--strict").exit_code == 0
 

@@ -17,6 +17,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.datasets.factors import deepfashion2_rows, open_splits, read_protocol
 from shiftbench.errors import SettingError
 from shiftbench.io.paths import Location, relative
+from shiftbench.metrics import SettingScore
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.attacks.attack import ATTACKS
 from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
@@ -45,7 +46,7 @@ def run(tree: Path, network: sb.Classifier, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def shown(run: sb.Run) -> list[tuple[str, str, sb.Score]]:
+def shown(run: sb.Run) -> list[SettingScore]:
     return run.shown_scores()
 
 
@@ -82,7 +83,7 @@ def annotated(root: Path, which: str) -> dict[str, set[int]]:
 
 @pytest.mark.parametrize("which", ["test", "scale-large", "occlusion-heavy"])
 def test_predictions_labels_and_map_equal_a_plain_loop(
-    run: sb.Run, shown: list[tuple[str, str, sb.Score]], tree: Path, network: sb.Classifier, which: str
+    run: sb.Run, shown: list[SettingScore], tree: Path, network: sb.Classifier, which: str
 ) -> None:
     truth = annotated(tree, which)
     found = run.predictions(setting=f"{REMIXED}.{which}")
@@ -99,7 +100,7 @@ def test_predictions_labels_and_map_equal_a_plain_loop(
 
 
 def test_a_set_as_data_has_the_metric_of_the_suite(
-    tree: Path, network: sb.Classifier, shown: list[tuple[str, str, sb.Score]], tmp_path: Path
+    tree: Path, network: sb.Classifier, shown: list[SettingScore], tmp_path: Path
 ) -> None:
     """Images with several labels are never scored by the accuracy of those that have one."""
     alone = sb.evaluate(network, data=f"factors:{REMIXED}:{tree}/zoom-large", workspace=tmp_path / "w", progress=False)
@@ -107,7 +108,7 @@ def test_a_set_as_data_has_the_metric_of_the_suite(
     assert {(score.metric, score.value) for _, _, score in alone.shown_scores()} == expected
 
 
-def test_a_shift_costs_precision_and_no_set_is_left_out(run: sb.Run, shown: list[tuple[str, str, sb.Score]]) -> None:
+def test_a_shift_costs_precision_and_no_set_is_left_out(run: sb.Run, shown: list[SettingScore]) -> None:
     """The network never saw photographs half covered or made small; as they are it knows them well."""
     own = [entry for entry in shown if entry[2].metric == "mean_average_precision"]
     value = {setting.partition(".")[2]: score.value for _, setting, score in own}
@@ -118,7 +119,7 @@ def test_a_shift_costs_precision_and_no_set_is_left_out(run: sb.Run, shown: list
 
 
 def test_both_means_are_shown_and_the_provenance_tells_of_several_labels(
-    run: sb.Run, shown: list[tuple[str, str, sb.Score]]
+    run: sb.Run, shown: list[SettingScore]
 ) -> None:
     assert {(setting, score.metric) for _, setting, score in shown} == {
         (s, m)
@@ -289,6 +290,12 @@ def test_groups_and_comparisons_of_several_labels_are_by_map(
         expected, _ = reference_map(found.scores[chosen], found.multi_hot[chosen])
         assert rows[group]["value"] == pytest.approx(expected, abs=1e-6) and rows[group]["n"] == chosen.sum()
     assert {row["metric"] for row in rows.values()} == {"mean_average_precision"}
+    incomplete = tmp_path / "one.csv"
+    incomplete.write_text(f"id,camera\n{found.ids[0]},old\n")
+    with pytest.raises(sb.ShiftbenchError) as refused:
+        run.groups("camera", setting, table=incomplete)
+    incomplete.unlink()
+    assert refused.value.found == f"{len(found.ids) - 1} of {len(found.ids)}, the first is {found.ids[1]}"
 
     def disturbed(images: Pixels) -> NDArray[np.float32]:
         noise = np.sin(images.mean(axis=(1, 2, 3))[:, None] * np.arange(1, 14)).astype(np.float32)

@@ -35,8 +35,9 @@ def only_score(run: sb.Run) -> Score:
     return score
 
 
-#: Calls before the first batch: one to count the outputs, two with fixed images.
-BEFORE = 3
+#: Calls before the first batch: one to count the outputs; with fixed images one for their scores, six that tell whether
+#: the images of a batch change each other's scores, and two that tell whether the scores are the same again.
+BEFORE = 10
 
 
 class Meddler:

@@ -23,7 +23,7 @@ from tests.runs.test_evaluate import as_classifier
 
 def plan(root: Path, settings: int) -> tuple[list[PlannedResult], Workspace]:
     dataset = sb.open_dataset(colour_folder(root / "pictures", per_class=200, size=8), space=COLOURS)
-    chosen = build_suite("corruptions", SuiteOptions((1, 2, 3, 4, 5), (), "in-memory", None, "pictures")).settings
+    chosen = build_suite("corruptions", SuiteOptions(data_name="pictures")).settings
     classifier, workspace, common = as_classifier(brightest_channel, "bright"), Workspace(root / "w"), Common()
     results = [
         plan_result(classifier, setting, dataset, Needs(top_k=1), 0, workspace, common) for setting in chosen[:settings]

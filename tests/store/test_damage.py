@@ -349,7 +349,10 @@ def test_repair_removes_what_is_damaged_and_says_how_to_go_on(root: Path, data: 
     _truncate(noise)
     assert json.loads(_call("repair", root, "--dry-run", "--json", "-q").stdout)["results"] == [noise.stem]
     assert noise.exists()
-    done = _call("repair", root, "-q")
+    unanswered = _call("repair", root, "-q")
+    assert isinstance(unanswered.exception, StoreError)
+    assert noise.exists(), "nothing is removed without an answer"
+    done = _call("repair", root, "-q", "--yes")
     assert done.exit_code == 0 and not noise.exists()
     assert "removed: 1 of" in done.stdout and "evaluate(" in done.stdout, "the call that made it"
     assert {path: path.read_bytes() for path in _files(root)} == others
@@ -363,7 +366,7 @@ def test_a_lost_marker_is_restored(root: Path, harm: Callable[[Path], None]) -> 
     with pytest.raises(StoreError):
         Workspace(root, create=False)
     assert "workspace.json" in _call("verify", root, "-q").stdout
-    assert _call("repair", root, "-q").exit_code == 0
+    assert _call("repair", root, "-q", "--yes").exit_code == 0
     assert (root / "workspace.json").read_bytes() == before and not list(verify(Workspace(root)))
 
 

@@ -6,12 +6,14 @@ import json
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.errors import command_without_credentials
 from shiftbench.store.maintenance import verify
-from shiftbench.store.run_records import RunHistory, RunRecord, is_alive, read_runs, without_secrets
+from shiftbench.store.run_records import RunHistory, RunRecord, Software, is_alive, mixed_versions, read_runs
 from shiftbench.store.workspace import Workspace
 from tests import processes
 from tests.commands import output
@@ -73,8 +75,8 @@ def test_the_command_line_is_kept_as_typed(tmp_path: Path) -> None:
 
 def test_no_credentials_are_kept() -> None:
     typed = ["eval", "m.onnx", "--data", "https://me:secret@host/x.zip?X-Sig=secret", "--token=secret"]
-    assert "secret" not in " ".join(without_secrets(typed))
-    assert without_secrets(["eval", "s3://bucket/val"]) == ["eval", "s3://bucket/val"]
+    assert "secret" not in " ".join(command_without_credentials(typed))
+    assert command_without_credentials(["eval", "s3://bucket/val"]) == ["eval", "s3://bucket/val"]
 
 
 def test_a_failed_run_says_why(data: Path, tmp_path: Path) -> None:
@@ -124,3 +126,17 @@ def test_a_damaged_record_disturbs_nothing(data: Path, tmp_path: Path) -> None:
     path.write_text(json.dumps({"id": 3}))
     assert [one.file for one in verify(run.workspace)] == [f"runs/{path.name}"]
     assert sb.Run.open(tmp_path / "w").scores() == run.scores()
+
+
+def test_the_libraries_that_decode_images_are_recorded() -> None:
+    import PIL.Image  # noqa: F401
+    from PIL import features
+
+    software = Software.present()
+    assert software.versions["libjpeg"] == features.version("jpg")
+    assert software.versions["zlib"] == features.version("zlib")
+    other = msgspec.structs.replace(software, versions={**software.versions, "libjpeg": "6b"})
+    assert list(mixed_versions([software, other])) == ["libjpeg"]
+    # Records of earlier versions do not name these libraries, which is no difference.
+    older = msgspec.structs.replace(software, versions={"pillow": software.versions["pillow"]})
+    assert mixed_versions([software, older]) == {}

@@ -18,6 +18,7 @@ from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.predictions import Predictions, setting_rows
 from shiftbench.store.spec import DatasetRef, ResultSpec, ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, space_key
+from tests.raised import raises
 
 ANIMALS = LabelSpace("animals", ("ant", "bee", "cat", "dog"))
 PETS = LabelSpace("pets", ("cat", "dog"))
@@ -56,7 +57,7 @@ def test_two_runs_that_make_a_workspace_at_once_have_the_same(tmp_path: Path, mo
 
 
 def test_a_missing_workspace_is_not_made_by_readers(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="not a workspace"):
+    with raises(StoreError, found="no such folder"):
         Workspace(tmp_path / "no", create=False)
     assert not (tmp_path / "no").exists()
 
@@ -70,7 +71,7 @@ def test_a_file_is_not_a_workspace(tmp_path: Path, create: bool) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "workspace.json", {"format": 99})
-    with pytest.raises(StoreError, match="unsupported workspace format version"):
+    with raises(StoreError, found=99, expected="1 or 2"):
         Workspace(tmp_path)
 
 

@@ -114,6 +114,16 @@ def write_bytes(path: Location, data: bytes | memoryview, *, durable: bool = Fal
     write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=durable)
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file atomically that only its owner may read: it may hold a command with credentials."""
+
+    def write(temporary: Path) -> None:
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(data)
+
+    write_atomically(path, write, durable=False)
+
+
 def write_json(path: Location, value: Any, *, exclusive: bool = False) -> None:
     """Write a JSON file atomically; equal values give equal bytes."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -121,12 +131,12 @@ def write_json(path: Location, value: Any, *, exclusive: bool = False) -> None:
 
 
 def read_json(path: Location) -> Any:
-    """The value in a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The value in a JSON file; raises ValueError if it is not JSON."""
+    return _loads(path.read_text(encoding="utf-8"))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of JSON that people write; raises ValueError for a key that occurs twice in an object.
+    """The value of JSON that people write; raises ValueError if it is not JSON, or a key occurs twice in an object.
 
     The parser of Python would silently take the last one.
     """
@@ -137,4 +147,12 @@ def parse_json(text: str | bytes) -> Any:
             raise ValueError(f"a key occurs twice among {', '.join(entries)}")
         return entries
 
-    return json.loads(text, object_pairs_hook=unique)
+    return _loads(text, object_pairs_hook=unique)
+
+
+def _loads(text: str | bytes, **options: Any) -> Any:
+    """The value of JSON; raises ValueError for all that the parser cannot read."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        raise ValueError("its brackets are nested too deeply") from error

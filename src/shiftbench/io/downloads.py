@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 
 from shiftbench.errors import ShiftbenchError, warn_user
-from shiftbench.io.cache import cache_folder, local_copy
+from shiftbench.io.cache import cache_folder, local_copy, mark_used, trim_cache
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import SCHEMES, ObjectPath
 
@@ -129,8 +129,10 @@ def web_copy(url: str) -> Path:
         is_current = version == fetched_version and any(version.values())
         if not target.is_file() or not is_current:
             version_file.unlink(missing_ok=True)
+            trim_cache()
             fetch(url, target)
             version_file.write_text(json.dumps(version), encoding="utf-8", newline="\n")
+    mark_used(target)
     return target
 
 
@@ -230,8 +232,15 @@ def _opened(request: urllib.request.Request) -> Any:
 
 
 def _check_address(url: str) -> None:
-    """Raise DownloadError for an address without encryption, except on this machine."""
+    """Raise DownloadError for an address with a password, or without encryption, except on this machine."""
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise DownloadError(
+            "a URL must not contain a user name or password",
+            found=without_secrets(url),
+            expected=f"{parts.scheme}://HOST/FILE",
+            hint="download the file, and name its path; or use a signed address, whose query is never shown",
+        )
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         return
     raise DownloadError(

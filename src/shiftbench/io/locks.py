@@ -43,6 +43,8 @@ def file_lock(
     lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink():
+            path.unlink()  # Opening it would empty the file that the link points to.
         is_acquired = _acquired(lock, path, wait, while_waiting)
     except (OSError, NotImplementedError):
         # The disk is full or read-only, which the following write reports more clearly, or the file system has no

@@ -185,12 +185,7 @@ def _check_names(shape: shapes.Type, value: object, path: str, title: str, error
             _check_names(shape.item_type, entry, f"{path}[{i}]", title, error)
     elif isinstance(shape, shapes.DictType) and isinstance(value, Mapping):
         for key, entry in value.items():
-            entry_path = _join(path, str(key))
-            if isinstance(shape.value_type, shapes.StructType):
-                # The error of msgspec would not name the key, so each entry is decoded by itself.
-                decode(entry, shape.value_type.cls, title, error, entry_path)
-            else:
-                _check_names(shape.value_type, entry, entry_path, title, error)
+            _check_entry(shape.value_type, entry, _join(path, str(key)), title, error)
     elif isinstance(shape, shapes.UnionType) and value is not None:
         members = [member for member in shape.types if not isinstance(member, shapes.NoneType)]
         if len(members) == 1:
@@ -203,6 +198,15 @@ def _check_names(shape: shapes.Type, value: object, path: str, title: str, error
             expected=" or ".join(choices),
             hint=_nearest(str(value), choices),
         )
+
+
+def _check_entry(shape: shapes.Type, entry: object, path: str, title: str, error: type[ShiftbenchError]) -> None:
+    """Check a value of a table whose keys are free."""
+    if isinstance(shape, shapes.StructType):
+        # The error of msgspec would not name the key, so each entry is decoded by itself.
+        decode(entry, shape.cls, title, error, path)
+    else:
+        _check_names(shape, entry, path, title, error)
 
 
 def _check_record(

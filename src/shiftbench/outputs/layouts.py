@@ -25,6 +25,7 @@ from shiftbench.jobs.base import cut
 from shiftbench.jobs.blocks import DatasetLike, save_array
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
+from shiftbench.outputs.checksums import ChecksumLog, Checksums
 from shiftbench.outputs.encoding import Encoding
 from shiftbench.outputs.record import ARRAYS, SKIPPED, WORKSHOP, Staging
 
@@ -96,6 +97,10 @@ class Layout(ABC):
     unit_images: int = 1
     #: Whether all threads write one unit together, then the next, so that memory holds a single unit.
     threads_inside: bool = False
+    #: Whether the content of files that exist is compared with what was written, not only their size.
+    verify: bool = False
+    #: Whether a file without a checksum counts as missing.
+    needs_checksums: bool = False
 
     def __init__(self, variants: Variants, folder: Path) -> None:
         self.variants = variants
@@ -134,11 +139,34 @@ class Tree(Layout):
         super().__init__(variants, folder)
         self._files = files
         self._folders = folders
+        self._checksums: Checksums | None = None
+        self._log: ChecksumLog | None = None
         self.parts = [(index,) for index in range(len(files))]
 
+    def scan(self) -> None:
+        self._checksums = Checksums(self.folder)
+
     def missing(self, unit: int) -> Sequence[int]:
-        """The variants without a file; empty files count as missing, as a power failure may leave them."""
-        return [i for i, file in enumerate(self._files[unit]) if not file_size(f"{self.folder}/{file}")]
+        """The variants without a file.
+
+        Empty files count as missing, as a power failure may leave them, and so do files that are not what was written.
+        """
+        missing: list[int] = []
+        for variant, file in enumerate(self._files[unit]):
+            size = file_size(f"{self.folder}/{file}")
+            if not size or not self._is_as_written(file, size):
+                missing.append(variant)
+        return missing
+
+    def _is_as_written(self, file: str, size: int) -> bool:
+        if self._checksums is None:
+            return True
+        if self.needs_checksums and self._checksums.get(file) is None:
+            return False
+        return not self._checksums.differs(file, size, content=self.verify)
+
+    def finish(self, writer: Writer) -> None:
+        Checksums(self.folder).join()
 
     def prepare(self, writer: Writer) -> None:
         for folder in self._folders:
@@ -152,10 +180,14 @@ class Tree(Layout):
             return
         image_id = self.variants.source.ids[unit]
         files = [self._files[unit][variant] for variant in missing]
+        if self._log is None:
+            self._log = ChecksumLog(self.folder)
         try:
             for variant, file in zip(missing, files, strict=True):
                 variant_pixels = self.variants.make(variant, pixels, image_id)
-                writer.staging.put(self.folder / file, self.variants.encode(variant_pixels, file))
+                data = self.variants.encode(variant_pixels, file)
+                self._log.add([(file, data)])
+                writer.staging.put(self.folder / file, data)
         except BadImageError as error:
             # An image that one of the variants can't be made of is left out of all of them.
             for file in files:

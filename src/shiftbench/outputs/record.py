@@ -20,7 +20,7 @@ from typing import Any
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import named_refusals, read_json, to_disk, write_json
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, refuse_linked_folders
 from shiftbench.jobs.base import Shard
 
 #: Hidden staging folder beside the record; removed when the work is done.
@@ -28,7 +28,8 @@ WORKSHOP = ".writing"
 #: Folders in the workshop that are needed until all shards are done.
 ARRAYS = "arrays"
 SKIPPED = "skipped"
-KEPT = (ARRAYS, SKIPPED)
+CHECKSUMS = "checksums"
+KEPT = (ARRAYS, SKIPPED, CHECKSUMS)
 Content = dict[str, Any]
 Change = Callable[[Content], object]
 
@@ -190,6 +191,7 @@ class Staging:
 @contextmanager
 def workshop(target: Path, shard: Shard) -> Iterator[Path]:
     """The folder where the files of a shard grow, for one run at a time; removed when the shard is done."""
+    refuse_linked_folders(target)
     folder = target / WORKSHOP / str(shard).replace("/", "-of-")
     with file_lock(folder / "lock", wait=False) as is_free:
         if not is_free:

@@ -15,7 +15,7 @@ from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads, worker_count
 from shiftbench.outputs.layouts import Layout, Writer, check_usable, keep_skipped, kept_skipped
-from shiftbench.outputs.record import KEPT, WORKSHOP, OutputRecord, Staging, workshop
+from shiftbench.outputs.record import CHECKSUMS, KEPT, WORKSHOP, OutputRecord, Staging, workshop
 
 #: Images per item of an executor: seconds of work, so that the overhead is negligible.
 _ITEM_IMAGES = 2000
@@ -64,9 +64,13 @@ def write(
     shard: Shard,
     workers: int | None = None,
     executor: Executor | None = None,
+    verify: bool = False,
     progress: bool = False,
 ) -> Written:
     """Write what is missing of a layout, on threads of this process or by an executor.
+
+    Files whose size is not what was written count as missing; with ``verify``, so do those with other bytes. What an
+    interrupted call left is always verified, because a power failure may have taken any part of it.
 
     Several shards of the same call may run at the same time, on machines with one file system.
     """
@@ -82,6 +86,9 @@ def write(
                 shutil.rmtree(folder / WORKSHOP, ignore_errors=True)
             raise
         record.begin()
+        was_interrupted = (folder / WORKSHOP / CHECKSUMS).exists()
+        layout.verify = verify or was_interrupted
+        layout.needs_checksums = was_interrupted
         layout.scan()
         work = _ShardWork.of(layout, shard, is_new=is_new)
         writer = Writer(Staging(staging_folder / "files"), threads=worker_count(workers))
@@ -89,6 +96,8 @@ def write(
             layout.prepare(writer)
             _write_units(layout, work.missing_units, writer, executor, staging_folder)
             writer.skipped |= kept_skipped(folder)
+            layout.verify = verify
+            layout.needs_checksums = False  # The files of other shards may be older than the checksums.
             complete = shard.count == 1 or _complete(layout, record, writer)
             if complete:
                 layout.finish(writer)

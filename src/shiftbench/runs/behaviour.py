@@ -22,17 +22,19 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.batches import depends_on_neighbours, scores_alone, with_dark_images
 from shiftbench.classifiers.defences import Defended
-from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, StoreError, argument
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location, UnwritableError
+from shiftbench.io.paths import Location, UnwritableError, inside
 from shiftbench.labels.catalogue import label_space, label_spaces
 from shiftbench.store.prediction_files import read_spec
 from shiftbench.store.sealed import read_catalogue
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
+from shiftbench.store.unchecked import UncheckedBlocks
 from shiftbench.store.workspace import Workspace
 
 #: Number of fixed images.
@@ -49,6 +51,12 @@ _ABSOLUTE_TOLERANCE = 1e-4
 _ROUNDING_TOLERANCE = 1e-6
 #: Another processor, with other integer or half-precision arithmetic, may differ by this many times as much.
 _FACTOR_ELSEWHERE = 50
+#: Whether a model mixes the images of a batch is tried with these of the fixed images ...
+_CROWDED_IMAGES = slice(2, None, 4)
+#: ... in full batches and in batches of this odd size. Neighbours matter if they change a score by more than this share
+#: of the largest score: half precision with eight bits rounds differently in batches of different sizes.
+_ODD_BATCH = 9
+_MIXING_TOLERANCE = 2e-2
 #: A run compares some of the scores again after this many images per model and process ...
 _IMAGES_BETWEEN_CHECKS = 1024
 #: ... on these of the fixed images.
@@ -64,6 +72,8 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     scores: list[list[float]]
     #: Whether a second call with some of the images gave the same scores. If not, nothing is compared.
     steady: bool = True
+    #: Whether the model mixes the images of a batch, so that the scores are those of each image alone.
+    alone: bool = False
 
 
 class ExpectedScores(NamedTuple):
@@ -79,12 +89,19 @@ class ModelWatch:
 
     Args:
         expected: By name of a model, its scores on the fixed images.
+        unchecked: The list of the blocks since the last comparison, if one is kept for the case that the run is killed.
         here: In the process that loaded the models. In others the first comparison follows the first block, and a
             processor with other integer or half-precision arithmetic is not a change.
     """
 
-    def __init__(self, expected: Mapping[str, ExpectedScores] | None = None, here: bool = False) -> None:
+    def __init__(
+        self,
+        expected: Mapping[str, ExpectedScores] | None = None,
+        unchecked: UncheckedBlocks | None = None,
+        here: bool = False,
+    ) -> None:
         self.expected = expected or {}
+        self.unchecked = unchecked
         self._here = here
         #: By model: images until the next comparison, and the blocks written since the last one.
         self._images_left: dict[str, int] = {}
@@ -92,7 +109,18 @@ class ModelWatch:
         self._turn = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ModelWatch, (self.expected,)
+        return ModelWatch, (self.expected, self.unchecked)
+
+    def begin(self, classifier: Classifier, blocks: Sequence[Location]) -> None:
+        """Note that blocks are about to be written, so that a killed run leaves none that was never compared."""
+        if self.unchecked is not None and self._is_watched(classifier):
+            with self._turn:
+                self.unchecked.add(blocks)
+
+    def _is_watched(self, classifier: Classifier) -> bool:
+        """Whether there are scores to compare with: another engine has another precision, and so other scores."""
+        expected = self.expected.get(classifier.name)
+        return expected is not None and expected.engine == classifier.engine
 
     def check(
         self, classifier: Classifier, images: int = _IMAGES_BETWEEN_CHECKS, written: Sequence[Location] = ()
@@ -103,9 +131,9 @@ class ModelWatch:
             ClassifierError: The model has changed.
         """
         name = classifier.name
-        expected = self.expected.get(name)
-        if expected is None or expected.engine != classifier.engine:  # another precision has other scores
+        if not self._is_watched(classifier):
             return
+        expected = self.expected[name]
         with self._turn:
             paths = self._written.setdefault(name, [])
             paths += written
@@ -119,6 +147,8 @@ class ModelWatch:
             if not is_same:
                 for path in paths:
                     path.unlink(missing_ok=True)
+            if self.unchecked is not None:
+                self.unchecked.remove(paths)
             self._images_left[name] = _IMAGES_BETWEEN_CHECKS if is_same else 0
             self._written[name] = []
         if not is_same:
@@ -143,6 +173,8 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
         if classifier.recorded is not None:
             continue
         classifier.behaviour = ""
+        if not classifier.self_contained:
+            classifier.one_at_a_time = False
         classifier.labels_name = ""
         classifier.states_classes = False
         stored = list(_stored_specs(workspace, classifier.name))
@@ -155,6 +187,8 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
             warning = _settle(classifier, workspace, steady, has_old_results)
             if warning is not None:
                 warnings.append(warning)
+        if classifier.one_at_a_time:
+            warnings.append(_mixing(classifier.name))
         # The name is looked up again, because the scores on fixed images may have made the model another version.
         classifier.labels_name = _stored_labels_name(stored, classifier)
     return warnings, ModelWatch(steady, here=True)
@@ -210,8 +244,8 @@ def _is_outdated(classifier: Classifier) -> bool:
 
 def copy_behaviour(source: Workspace, target: Workspace) -> None:
     """Make ``target`` know the models that ``source`` knows, damaged records included."""
-    for path in (source.root / "behaviour").glob("*.json"):
-        write_bytes(target.root / "behaviour" / path.name, path.read_bytes())
+    for path in source.glob("behaviour/*.json"):
+        write_bytes(inside(target.root / "behaviour" / path.name, target.root), path.read_bytes())
 
 
 def _settle(
@@ -229,6 +263,8 @@ def _settle(
     behaviours = _read_seen(workspace, path) or _read_seen(workspace, former_path)
     if behaviours and not behaviours[-1].steady:
         return _unsteady(name)
+    # The scores of each image alone are compared with the scores of each image alone.
+    classifier.one_at_a_time = bool(behaviours) and behaviours[-1].alone
     scores = _probe(classifier)
     if scores is None:
         text = f"{name} fails on the fixed images by which a run recognises it, so a change of what it reads when it is"
@@ -237,7 +273,8 @@ def _settle(
     has_changed = False
     if behaviour is None:
         has_changed = bool(behaviours)
-        behaviour = Seen(scores=scores.tolist(), steady=_is_steady(classifier, scores))
+        behaviour = _first_seen(classifier, scores)
+        scores = np.array(behaviour.scores)
         # The first behaviour of a model with old results has no id, so that these results are found again.
         if behaviour.steady and (behaviours or not has_old_results):
             behaviour.id = _new_id(scores, behaviours)
@@ -257,11 +294,52 @@ def _settle(
     return None
 
 
+def _first_seen(classifier: Classifier, scores: FloatArray) -> Seen:
+    """The behaviour of a model with these scores on the fixed images, which was not seen before.
+
+    A model that mixes the images of a batch, and is steady with one image at a time, is run so from now on.
+    """
+    mixes_images = not classifier.one_at_a_time and _mixes_images(classifier)
+    if not mixes_images:
+        is_steady = _is_steady(classifier, scores)
+        return Seen(scores=scores.tolist(), steady=is_steady, alone=is_steady and classifier.one_at_a_time)
+    classifier.one_at_a_time = True
+    alone = _probe(classifier)
+    if alone is not None and _is_steady(classifier, alone):
+        return Seen(scores=alone.tolist(), alone=True)
+    classifier.one_at_a_time = False
+    return Seen(scores=scores.tolist(), steady=False)
+
+
 def _is_steady(classifier: Classifier, scores: FloatArray) -> bool:
     """Whether the images have the same scores in the reverse order and without the first one: they have other
-    neighbours and other positions then, whatever the batch size."""
-    again = _probe(classifier, slice(None, 0, -1))
-    return again is not None and _same(scores[:0:-1], again)
+    neighbours and other positions then, whatever the batch size. The images that are compared during a run have the
+    neighbours that they have then."""
+    reversed_scores = _probe(classifier, slice(None, 0, -1))
+    if reversed_scores is None or not _same(scores[:0:-1], reversed_scores):
+        return False
+    checked_scores = _probe(classifier, _CHECKED_IMAGES)
+    return checked_scores is not None and _same(scores[_CHECKED_IMAGES], checked_scores)
+
+
+def _mixes_images(classifier: Classifier) -> bool:
+    """Whether images have other scores in a batch than alone; False for a model that fails on the fixed images.
+
+    Most batches of a run are full, and the last one of a block may have any size.
+    """
+    if classifier.batch_size < 2:
+        return False
+    images = with_dark_images(_scenes(_input_size(classifier))[_CROWDED_IMAGES])
+    sizes = {classifier.batch_size, min(classifier.batch_size, _ODD_BATCH)}
+    try:
+        classifier.one_at_a_time = True
+        alone = scores_alone(classifier.scores, images)
+        classifier.one_at_a_time = False
+        return any(depends_on_neighbours(classifier.scores, images, alone, size, _MIXING_TOLERANCE) for size in sizes)
+    except Exception:
+        return False
+    finally:
+        classifier.one_at_a_time = False
 
 
 def _new_id(scores: FloatArray, behaviours: Iterable[Seen]) -> str:
@@ -275,11 +353,21 @@ def _new_id(scores: FloatArray, behaviours: Iterable[Seen]) -> str:
 def _unsteady(name: str) -> ResultWarning:
     return ResultWarning(
         f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
-        "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "
-        f"the batch size. If that is meant, {argument('stateful', True)} evaluates it on images in random order, and "
-        "resets it before each setting. Stored results are reused; a change of what the model reads when it is called "
+        "the images of a batch, so its numbers depend on the batch size. If that is meant, "
+        f"{argument('stateful', True)} evaluates it on images in random order, and resets it before each setting. "
+        "Stored results are reused; a change of what the model reads when it is called "
         "goes unnoticed",
         "unsteady-model",
+    )
+
+
+def _mixing(name: str) -> ResultWarning:
+    return ResultWarning(
+        f"{name} mixes the images of a batch (dynamic quantisation, batch normalisation in training mode): an image "
+        "has other scores beside other images. It is evaluated one image at a time, so that its numbers do not depend "
+        "on the batch size. If adapting to the batch is meant, pass the torch module or the function with "
+        f"{argument('stateful', True)}",
+        "mixing-model",
     )
 
 
@@ -322,11 +410,18 @@ def _scenes(size: tuple[int, int]) -> Pixels:
     return scenes
 
 
+def _input_size(classifier: Classifier) -> tuple[int, int]:
+    return classifier.preprocessing.geometry.output or (224, 224)
+
+
 def _probe(classifier: Classifier, images: slice = slice(None)) -> FloatArray | None:
     """The scores of some of the fixed images, to seven digits; None if the model fails on them."""
-    size = classifier.preprocessing.geometry.output or (224, 224)
+    scenes = _scenes(_input_size(classifier))[images].copy()
     try:
-        scores = classifier.scores(_scenes(size)[images].copy())
+        if classifier.one_at_a_time:
+            scores = scores_alone(classifier.scores, scenes)
+        else:
+            scores = classifier.scores(scenes)
     except Exception:
         return None
     table: Any = np.nan_to_num(scores.astype(np.float64), posinf=1e30, neginf=-1e30)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.subset import balanced
+from shiftbench.datasets.subset import proportional
 from shiftbench.errors import ResultWarning, SettingError, argument
 from shiftbench.grouping import by_key
 from shiftbench.metrics.designs import Estimate, design_outcomes
@@ -22,7 +22,7 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.runs.execute import Outcome, RunRequest, plan_and_execute
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Suite
-from shiftbench.settings.designs import OnePass, apply_design
+from shiftbench.settings.designs import Design, OnePass, apply_design
 from shiftbench.store.maintenance import removable, remove_results
 from shiftbench.store.workspace import PartResult, Result, Workspace
 
@@ -54,17 +54,18 @@ class Budget:
     level: float = 0.95
 
     @classmethod
-    def parse(cls, budget: str | float | None, width: float | None) -> Budget | None:
-        """From ``"60s"``, ``"5m"`` or a number of forward passes, and a half-width in points."""
-        if budget is None and width is None:
+    def of(cls, design: Design) -> Budget | None:
+        """The limits of a design; None if it has none."""
+        if design.budget is None and design.width is None:
             return None
+        width = design.width
         if width is not None and not (isinstance(width, int | float) and 0 < width < 100):
             raise SettingError("invalid width", found=width, expected="percentage points above 0, such as 0.5")
         half = None if width is None else width / 100
-        if budget is None:
+        if design.budget is None:
             return cls(half_width=half)
-        amount = duration(budget, "a time such as 60s or 5m, or a number of forward passes")
-        if str(budget).strip()[-1:].isalpha():
+        amount = duration(design.budget, "a time such as 60s or 5m, or a number of forward passes")
+        if str(design.budget).strip()[-1:].isalpha():
             return cls(seconds=amount, half_width=half)
         return cls(forward_passes=int(amount), half_width=half)
 
@@ -179,7 +180,7 @@ def _compute_stage(
     reduced: dict[str, Dataset] = {}
     for name, dataset in datasets.items():
         if images < len(dataset):
-            dataset = balanced(dataset, images, seed=design.seed)
+            dataset = proportional(dataset, images, seed=design.seed)
         reduced[name] = dataset
     return plan_and_execute(request, apply_design(suite, reduced, design), reduced)
 
@@ -203,7 +204,12 @@ def _reached(
     text += f"mean accuracy is known to \N{PLUS-MINUS SIGN}{100 * half:.2g} points"
     missed = []
     if budget.half_width is not None and half > 1.05 * budget.half_width:
-        reason = "all images are used" if images == most else "the budget is used up"
+        if images == most:
+            reason = "all images are used"
+        elif budget.seconds is None and budget.forward_passes is None:
+            reason = f"the first images varied less than the others; a smaller {argument('width')} takes more images"
+        else:
+            reason = "the budget is used up"
         missed.append(f"not to {100 * budget.half_width:g}: {reason}")
     if budget.seconds is not None and elapsed > 1.1 * budget.seconds:
         missed.append(f"over the budget of {budget.seconds:g} s")

@@ -27,6 +27,7 @@ from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, ClassifierError, argument
 from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Block, Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
@@ -151,7 +152,7 @@ class Evaluation(Job[Block]):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ImageRequest:
     """All images of a block in one geometry: stacked and shifted or, without a shift, as they are."""
 
     geometry: Geometry
@@ -202,14 +203,14 @@ class ImageMaker:
     def __reduce__(self) -> tuple[object, ...]:
         return partial(ImageMaker, threads=self.threads, remembered=self.remembered), (self.datasets, self.seed)
 
-    def __call__(self, item: Block, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
+    def __call__(self, item: Block, requests: Sequence[ImageRequest]) -> Iterator[Ready | Problem]:
         """The images in the requested order; a shift that fails yields a Problem."""
-        geometries = list(dict.fromkeys(request.geometry for request in wanted))
+        geometries = list(dict.fromkeys(request.geometry for request in requests))
         if self.remembered:
             block = self._read_once(item, geometries)
         else:
             block = self._read(item, geometries)
-        for request in wanted:
+        for request in requests:
             ready = block[request.geometry]
             if request.shift is None:
                 yield ready
@@ -345,6 +346,8 @@ class _BlockComputation:
 
     def compute(self, results: Sequence[PlannedResult]) -> list[Problem]:
         """Write the predictions of these results for the block; what failed is returned."""
+        for model, paths in self._blocks_by_model(results):
+            self.context.watch.begin(model, paths)
         groups: dict[tuple[str, str], list[PlannedResult]] = {}
         for planned in results:
             recorded = self.context.classifiers[planned.result.classifier].recorded
@@ -354,24 +357,28 @@ class _BlockComputation:
                 with self._going_on():
                     self._copy_recorded(planned, recorded)
         ordered = [groups[key] for key in sorted(groups)]
-        wanted: list[Wanted] = []
+        requests: list[ImageRequest] = []
         for group in ordered:
             shift = group[0].setting.shift
             # Shifts that are not made for each image alone begin with the images as they are.
-            wanted.append(Wanted(group[0].geometry, shift if shift.per_image else None))
-        self.offer(ordered, self.images(self.item, wanted) if wanted else iter(()))
+            requests.append(ImageRequest(group[0].geometry, shift if shift.per_image else None))
+        self.offer(ordered, self.images(self.item, requests) if requests else iter(()))
         while self.take():
             pass
         with self._turn:
             self._turn.wait_for(lambda: self._busy <= 0)  # below 0 after Ctrl-C
         if self._error is not None:
             raise self._error
-        for classifier, same_classifier in groupby(sorted(results, key=_classifier), _classifier):
-            written = [self.workspace.block_path(planned.result, self.item) for planned in same_classifier]
-            model = self.context.classifiers[classifier]
+        for model, written in self._blocks_by_model(results):
             with self._going_on(), blamed_on(_the(model), ()):
                 self.context.watch.check(model, len(written) * len(self.item), written)
         return self.troubles
+
+    def _blocks_by_model(self, results: Sequence[PlannedResult]) -> Iterator[tuple[Classifier, list[Location]]]:
+        """Each model with the files that its results have for this block."""
+        for classifier, same_classifier in groupby(sorted(results, key=_classifier), _classifier):
+            paths = [self.workspace.block_path(planned.result, self.item) for planned in same_classifier]
+            yield self.context.classifiers[classifier], paths
 
     def _copy_recorded(self, planned: PlannedResult, recorded: RecordedPredictions) -> None:
         """Write predictions that were made elsewhere."""
@@ -556,7 +563,7 @@ class ModelView:
             with blamed_on(_the(classifier), ids[part]):
                 return self.checked(classifier.scores(batch[part]), ids[part])
 
-        size = classifier.batch_size
+        size = classifier.images_per_call
         parts = [slice(start, start + size) for start in range(0, len(batch), size)]
         no_scores = np.empty((0, len(classifier.space)), np.float32)  # gives the shape where there are no images
         return np.concatenate([no_scores, *on_threads(score, parts, self.threads)])
@@ -573,12 +580,17 @@ class ModelView:
             )
         lowest = -np.inf
         fault = "nan or inf"
+        hint = None
         if self.classifier.outputs == "probabilities":
             lowest = 0.0
             fault = "nan or inf, or a negative probability,"
+            if "outputs" in self.classifier.assumed:
+                option = argument("preprocessing", "outputs=logits", flag="--preprocess")
+                hint = f"{option}, if the outputs are no probabilities"
         valid = (np.isfinite(scores) & (scores >= lowest)).all(axis=1)
         if not valid.all():
-            raise ClassifierError(f"{_the(self.classifier)} returned {fault} for image {ids[int(valid.argmin())]!r}")
+            image_id = ids[int(valid.argmin())]
+            raise ClassifierError(f"{_the(self.classifier)} returned {fault} for image {image_id!r}", hint=hint)
         return scores
 
     def shared(self, what: str, make: Callable[[], T]) -> T:

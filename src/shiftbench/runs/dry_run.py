@@ -18,6 +18,7 @@ from shiftbench.jobs.threads import worker_count
 from shiftbench.runs.compute import Evaluation
 from shiftbench.runs.known import known_rows
 from shiftbench.runs.plan import PlannedResult, RunContext, all_items, block_states, is_complete
+from shiftbench.settings.base import LeftOut
 from shiftbench.store.workspace import Workspace
 
 #: Number of settings per model that are timed, at most about.
@@ -46,6 +47,7 @@ class DryRun:
         done: Forward passes whose predictions the workspace holds already.
         seconds: Estimated time of the run; 0 if nothing is left to do.
         pilot: Whether this is only the first stage of a design, which decides how many images follow.
+        left_out: Settings of the suite that would not be evaluated, and why.
     """
 
     settings: tuple[PlannedSetting, ...]
@@ -53,10 +55,15 @@ class DryRun:
     done: int
     seconds: float
     pilot: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """As JSON-able data."""
-        return {**asdict(self), "settings": [asdict(setting) for setting in self.settings]}
+        return {
+            **asdict(self),
+            "settings": [asdict(setting) for setting in self.settings],
+            "left_out": [omission.as_dict() for omission in self.left_out],
+        }
 
     def __str__(self) -> str:
         models = max((setting.models for setting in self.settings), default=0)
@@ -73,6 +80,9 @@ class DryRun:
         ]
         if self.pilot:
             lines.append("This is the pilot. The number of further images depends on its speed and variance.")
+        for reason, omissions in by_key((omission.reason, omission) for omission in self.left_out).items():
+            names = ", ".join(omission.title for omission in omissions)
+            lines.append(f"left out: {names}: {reason}")
         return "\n".join(lines)
 
 
@@ -116,7 +126,7 @@ def rehearse(context: RunContext, executor: Executor, workspace: Workspace | Non
     if unfinished:
         seconds = _seconds_per_pass(context, unfinished, executor, worker_count(workers)) * passes
     done_passes = sum(len(planned.rows) for planned in results) - passes
-    raise OnlyPlannedError(DryRun(tuple(settings), passes, done_passes, seconds))
+    raise OnlyPlannedError(DryRun(tuple(settings), passes, done_passes, seconds, left_out=context.left_out))
 
 
 def _seconds_per_pass(

@@ -7,7 +7,7 @@ most training code numbers them. The guard checks the predictions in any case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -23,6 +23,7 @@ from shiftbench.datasets.catalogue import copy_remarks, file_remarks
 from shiftbench.errors import (
     BadImageError,
     ClassifierError,
+    MissingClassesError,
     ResultWarning,
     SettingError,
     ShiftbenchError,
@@ -30,6 +31,7 @@ from shiftbench.errors import (
     argument,
     explain,
     listed,
+    without_credentials,
 )
 from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
@@ -46,10 +48,11 @@ from shiftbench.runs.behaviour import ModelWatch
 from shiftbench.runs.compute import Evaluation, KeptPredictions
 from shiftbench.runs.plan import PlannedResult, RunContext, record_images
 from shiftbench.runs.stateful import evaluate_stateful
-from shiftbench.settings.base import Setting, Suite
+from shiftbench.settings.base import LeftOut, Setting, Suite
 from shiftbench.settings.roles import Data, Selection, data_sources, open_data
-from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
+from shiftbench.store.run_records import Call, ModelRun, recorded_run
 from shiftbench.store.spec import SettingRecord
+from shiftbench.store.unchecked import UncheckedBlocks, remove_unchecked_blocks
 from shiftbench.store.workspace import Result, Workspace
 
 #: This many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
@@ -63,11 +66,11 @@ _WORTH_KEEPING = 200_000
 
 @dataclass(frozen=True)
 class Inputs:
-    """Datasets by ``Setting.dataset``, models by name, settings left out with the reason, and what was assumed."""
+    """Datasets by ``Setting.dataset``, models by name, settings without data by name, and what was assumed."""
 
     datasets: dict[str, Dataset]
     classifiers: dict[str, Classifier]
-    left_out: dict[str, str]
+    without_data: dict[str, str]
     notes: list[ResultWarning]
 
 
@@ -94,12 +97,12 @@ def open_inputs(
     # Whether the folders are taken for the classes although the user does not say so.
     assumed = False
     try:
-        datasets, left_out = open_suite(space=labels)
+        datasets, without_data = open_suite(space=labels)
     except UnknownClassesError:
         if labels is not None:
             raise
         assumed = True
-        datasets, left_out = open_suite(space=FOLDERS)
+        datasets, without_data = open_suite(space=FOLDERS)
     # Labels that group other classes are those of the data alone; a model has the classes that they group.
     model_labels = labels if isinstance(labels, LabelSpace) and labels.members is None else None
     try:
@@ -109,17 +112,17 @@ def open_inputs(
             raise
         # The folders are classes of a known label space, such as ten of ImageNet's, and the model has only these.
         assumed = True
-        datasets, left_out = open_suite(space=FOLDERS)
+        datasets, without_data = open_suite(space=FOLDERS)
         classifiers = load(space=model_labels, default=_first_space(datasets), datasets=list(datasets.values()))
     data_space = _first_space(datasets)
     if data_space is None or not (assumed or folders_are_classes):
-        return Inputs(datasets, classifiers, left_out, [])
+        return Inputs(datasets, classifiers, without_data, [])
     model_spaces = [classifier.space for classifier in classifiers.values()]
     larger_space = _space_with_other_classes(model_spaces, data_space)
     if larger_space is not None:
-        datasets, left_out = open_suite(space=larger_space)
+        datasets, without_data = open_suite(space=larger_space)
     notes = _notes_on_folders(data_space, larger_space, model_spaces) if assumed else []
-    return Inputs(datasets, classifiers, left_out, notes)
+    return Inputs(datasets, classifiers, without_data, notes)
 
 
 def _first_space(datasets: Mapping[str, Dataset]) -> LabelSpace | None:
@@ -300,45 +303,83 @@ def with_metrics(suite: Suite, datasets: Mapping[str, Dataset]) -> Suite:
     return replace(suite, settings=tuple(settings))
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The results that a run is to have, and the settings that it leaves out."""
+
+    results: list[PlannedResult]
+    left_out: tuple[LeftOut, ...]
+
+
 def plan_results(
     suite: Suite,
-    left_out: dict[str, str],
+    without_data: Mapping[str, str],
     classifiers: Mapping[str, Classifier],
     datasets: Mapping[str, Dataset],
     metric_names: Sequence[str],
     keep_scores: bool,
     seed: int,
     workspace: Workspace,
-) -> list[PlannedResult]:
-    """Every classifier in every setting that is not left out, in the order of the settings.
+) -> Plan:
+    """Every classifier in every setting that has data and fits it, in the order of the settings.
 
-    A prediction is stored as far as the named metrics and those of the settings need it. Classifiers that don't fit an
-    optional setting are added to ``left_out``, with the reason.
+    A prediction is stored as far as the named metrics and those of the settings need it. A classifier is left out of
+    optional settings that don't fit it, and of any setting whose classes it lacks: a network of ImageNet-A's 200
+    classes can be scored on ImageNet-A, but not over all 1,000 classes.
+
+    Raises:
+        MissingClassesError: A classifier lacks classes of every setting.
+        ShiftbenchError: A classifier does not fit a setting that is not optional, for another reason.
     """
-    needs = Needs(scores=keep_scores)
-    for name in {*metric_names, *(setting.metric for setting in suite.settings)}:
-        needs = needs | metrics.get(name).needs
+    needs = _needs_of_metrics(suite, metric_names, keep_scores=keep_scores)
     for dataset in datasets.values():
         record_images(workspace, dataset)
     results: list[PlannedResult] = []
+    left_out: list[LeftOut] = []
+    refusals: dict[str, MissingClassesError] = {}
     setting_records: dict[str, SettingRecord] = {}
     common = plan.Common()
     for setting in suite.settings:
-        if setting.name in left_out:
+        if setting.name in without_data:
+            left_out.append(LeftOut(setting.name, without_data[setting.name]))
             continue
         dataset = datasets[setting.dataset]
         for classifier in classifiers.values():
             try:
                 planned = plan.plan_result(classifier, setting, dataset, needs, seed, workspace, common)
+            except MissingClassesError as error:
+                left_out.append(LeftOut(setting.name, error.message, classifier.name, error.missing))
+                if not setting.optional:
+                    refusals.setdefault(classifier.name, error)
             except ShiftbenchError as error:
                 if not setting.optional or isinstance(error, UnwritableError):
                     raise
-                left_out[f"{setting.name} ({classifier.name})"] = error.message
+                left_out.append(LeftOut(setting.name, error.message, classifier.name))
             else:
                 results.append(planned)
                 setting_records[planned.result.spec.setting_key(setting.name)] = SettingRecord.of(setting)
+    evaluated = {planned.result.classifier for planned in results}
+    _refuse_unevaluated(refusals, evaluated)
     workspace.record_settings(setting_records)
-    return results
+    return Plan(results, tuple(left_out))
+
+
+def _needs_of_metrics(suite: Suite, metric_names: Sequence[str], *, keep_scores: bool) -> Needs:
+    """What has to be stored of a prediction for the named metrics and those of the settings."""
+    needs = Needs(scores=keep_scores)
+    for name in {*metric_names, *(setting.metric for setting in suite.settings)}:
+        needs = needs | metrics.get(name).needs
+    return needs
+
+
+def _refuse_unevaluated(refusals: Mapping[str, MissingClassesError], evaluated: Collection[str]) -> None:
+    """Raise the error of the first classifier that lacks classes and is evaluated nowhere.
+
+    A model that fits no setting was given the wrong labels, or the wrong suite.
+    """
+    for name, refusal in refusals.items():
+        if name not in evaluated:
+            raise refusal
 
 
 # -- executing -------------------------------------------------------------------------------------------------------
@@ -350,8 +391,8 @@ class RunRequest:
 
     workspace: Workspace
     classifiers: Mapping[str, Classifier]
-    #: Settings that are not evaluated, with the reason; planning adds to it.
-    left_out: dict[str, str]
+    #: Optional settings that have no data, with the reason.
+    without_data: Mapping[str, str]
     #: What the user named as data, for the record of the run.
     data: Data
     #: Names of the metrics to compute later; they decide how much of each prediction is stored.
@@ -384,6 +425,8 @@ class Outcome:
     waiting: int
     #: Number of predictions that this run, not an earlier one, made.
     new_predictions: int
+    #: Settings of the suite that the run does not evaluate.
+    left_out: tuple[LeftOut, ...]
 
 
 def plan_and_execute(request: RunRequest, suite: Suite, datasets: Mapping[str, Dataset]) -> Outcome:
@@ -391,7 +434,7 @@ def plan_and_execute(request: RunRequest, suite: Suite, datasets: Mapping[str, D
     workspace = request.workspace
     planned = plan_results(
         suite,
-        request.left_out,
+        request.without_data,
         request.classifiers,
         datasets,
         request.metric_names,
@@ -404,18 +447,19 @@ def plan_and_execute(request: RunRequest, suite: Suite, datasets: Mapping[str, D
         if dataset_name in datasets:
             dataset = datasets[dataset_name]
             workspace.record_source(dataset.name, dataset.fingerprint, source)
-    if not planned:
-        reasons = "\n            ".join(request.left_out.values())
+    if not planned.results:
+        reasons = "\n            ".join(dict.fromkeys(omission.reason for omission in planned.left_out))
         raise SettingError(f"suite {suite.name!r} has nothing to evaluate", found=reasons)
     context = RunContext(
         workspace,
         datasets,
         request.classifiers,
-        tuple(planned),
+        tuple(planned.results),
         request.seed,
         made_by=f"shiftbench {__version__}",
         patience=request.patience,
         watch=request.watch,
+        left_out=planned.left_out,
     )
     if request.check is not None:
         request.check(context)
@@ -427,8 +471,11 @@ def execute(context: RunContext, executor: Executor, shard: Shard | None, progre
     """Compute what is missing, and keep a record of the run."""
     workspace = context.workspace
     todo = _not_passing(context.results, lambda planned: plan.is_complete(workspace, planned))
+    if todo:
+        remove_unchecked_blocks(workspace)
     models = _model_runs(context, todo, shared=shard is not None)
     with recorded_run(workspace, call, models) as record:
+        context.watch.unchecked = UncheckedBlocks(workspace, record.id)
         outcome = _compute(replace(context, record=record), todo, executor, shard, progress)
         if outcome.failures:
             record.status = "incomplete"
@@ -482,7 +529,7 @@ def _model_run(classifier: Classifier, result: Result) -> ModelRun:
         source = f"<{type(classifier).__qualname__}>"
     return ModelRun(
         id=result.model_id,
-        source=hidden(source),
+        source=without_credentials(source),
         fingerprint=result.spec.classifier.fingerprint,
         assumed=list(classifier.assumed),
         stated=list(classifier.stated),
@@ -511,6 +558,8 @@ def _compute(
         with progress_bar("predictions", missing + finished, finished, show=progress) as advance:
             failures += evaluate_stateful(context, stateful, advance)
     failures += _changed_models(workspace, context, todo)
+    if context.watch.unchecked is not None:
+        context.watch.unchecked.close_run()
     lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context, job.kept or {}))
     if lacking and shard is None and not failures:
         failures += [_withdrawn(planned.result) for planned in lacking]
@@ -526,6 +575,7 @@ def _compute(
         blocks=len(blocks),
         waiting=_count_missing_blocks(context, lacking, blocks),
         new_predictions=max(0, new_predictions),
+        left_out=context.left_out,
     )
 
 

@@ -24,7 +24,9 @@ from shiftbench.errors import (
     SettingError,
     StoreError,
     UnknownClassesError,
+    UnknownNameError,
     argument,
+    check_names,
     listed,
     warn_user,
 )
@@ -36,11 +38,17 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedResult, is_complete, plan_result, record_images
 from shiftbench.runs.results import StoredResults
-from shiftbench.settings.base import Setting, build_suite, suites
+from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
+from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.run_records import Call, ModelRun, recorded_run
 from shiftbench.store.spec import ClassifierRecord, SettingRecord
 from shiftbench.store.workspace import Result, Workspace
+
+#: Who made the images that predictions were made on, where this package would make others.
+MAKERS = ("testbed", "released-files")
+#: The suites whose shifted images were released as files.
+_RELEASED_SUITES = ("imagenet-c", "imagenet-c-extra", "cifar-10-c")
 
 
 def _file_name(image_id: str) -> str:
@@ -85,6 +93,7 @@ def import_predictions(
     in_order: bool = False,
     allow_unknown: bool = False,
     replace_old: bool = False,
+    made_by: str | None = None,
     progress: bool = False,
 ) -> Imported:
     """Put the predictions of one or many models in one setting into a workspace.
@@ -105,6 +114,9 @@ def import_predictions(
         in_order: Take row i as image i where a file names no images.
         allow_unknown: Ignore predictions for images that the dataset lacks, instead of refusing them.
         replace_old: Replace other predictions of the same models in this setting, instead of refusing the new ones.
+        made_by: Who made the images, where a suite would make them in memory: ``"testbed"``, the code of the ImageNet
+            testbed, whose published numbers the results may then stand beside, or ``"released-files"``, the files of a
+            benchmark as its authors released them.
         progress: Whether a progress bar is shown.
 
     Raises:
@@ -113,20 +125,23 @@ def import_predictions(
     arguments = dict(locals())
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     if not isinstance(setting, Setting):
-        setting = find_setting(setting)
+        setting = find_setting(setting, made_by)
     if reference is not None:
         setting = replace(setting, reference=reference)
     named_space = find_label_space(labels)
     file_space = named_space if isinstance(named_space, LabelSpace) else None
     files_read = _read_files(files, setting.name, file_space, array)
     dataset, space = _dataset(setting, files_read, named_space, truth, data)
+    if setting.source == "in-memory":
+        # The shifted images are not at hand. A report must not show the images without shift in their place.
+        dataset = LabelsOnly(setting.name, dataset.space, dataset.ids, dataset.labels)
     # Labels without names beside predictions without names are in one order.
     labels_are_beside = data is None and truth is None
     matching = Matching(dataset, in_order=in_order or labels_are_beside, allow_unknown=allow_unknown)
     imports: list[_PlannedImport] = []
     for file in files_read:
         for classifier in _recorded_models(file, matching, space):
-            imports.append(_plan(classifier, setting, dataset, store))
+            imports.append(_plan(classifier, setting, dataset, store, made_by))
     results = [planned.result for planned in imports]
     record_images(store, dataset)
     setting_record = SettingRecord.of(setting)
@@ -196,13 +211,23 @@ class _PlannedImport:
 
 
 def _plan(
-    classifier: recorded.RecordedPredictions, setting: Setting, dataset: Dataset, store: Workspace
+    classifier: recorded.RecordedPredictions,
+    setting: Setting,
+    dataset: Dataset,
+    store: Workspace,
+    made_by: str | None,
 ) -> _PlannedImport:
     """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
     planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
     spec = replace(
         planned.result.spec, classifier=ClassifierRecord(classifier.identity), answers=classifier.fingerprint
     )
+    if made_by is not None:
+        # Numbers on images of another origin never share a column, nor a mean, with those of this package.
+        origin = f"images made by {made_by}"
+        spec = replace(
+            spec, made_by=made_by, provenance=f"{spec.provenance}; {origin}", family=f"{spec.family}; {origin}"
+        )
     planned = replace(planned, result=replace(planned.result, spec=spec))
     return _PlannedImport(classifier, planned, is_complete(store, planned))
 
@@ -246,19 +271,55 @@ def _warn(imported: Imported) -> None:
         warn_user(warning)
 
 
-def find_setting(name: str) -> Setting:
-    """The setting of that name in any suite, if its images are used as they are; else one of the user's own."""
+def find_setting(name: str, made_by: str | None = None) -> Setting:
+    """The setting of that name in any suite, if its images are used as they are; else one of the user's own.
+
+    Images that a suite would make in memory may have been made elsewhere: ``made_by`` says by whom.
+    """
+    if made_by is not None:
+        return _setting_made_elsewhere(name, made_by)
     for suite in suites.names():
         for setting in build_suite(suite).settings:
             if setting.name == name and not setting.shifted:
                 return setting
             if setting.name == name:
-                raise SettingError(
-                    f"the images of {name!r} are made by this package",
-                    found=f"{setting.shift.name}, with a generator and seeds of its own",
-                    hint="import predictions on images made elsewhere under another name",
-                )
+                raise _made_here(setting)
     return Setting(name, name)
+
+
+def _made_here(setting: Setting) -> SettingError:
+    """The error about predictions on images that a suite makes in memory, if nobody says who made these."""
+    hint = "import predictions on images made elsewhere under another name"
+    for maker in MAKERS:
+        if any(made.name == setting.name for made in _settings_made_by(maker)):
+            hint = f"if they are from there: {argument('made_by', maker)}"
+    return SettingError(
+        f"the images of {setting.name!r} are made by this package",
+        found=f"{setting.shift.name}, with a generator and seeds of its own",
+        hint=hint,
+    )
+
+
+def _settings_made_by(maker: str) -> list[Setting]:
+    """The settings whose shifted images somebody else has made."""
+    if maker == "testbed":
+        return list(build_suite("testbed-213").settings)
+    settings: list[Setting] = []
+    for suite in _RELEASED_SUITES:
+        settings += build_suite(suite, SuiteOptions(source="on-disk")).settings
+    return settings
+
+
+def _setting_made_elsewhere(name: str, made_by: str) -> Setting:
+    """The setting, with images that are used as they are."""
+    check_names("maker of images", [made_by], MAKERS)
+    candidates = _settings_made_by(made_by)
+    for setting in candidates:
+        if setting.name == name and setting.shifted:
+            return replace(setting, shift=NoShift(), source="in-memory")
+        if setting.name == name:
+            return setting
+    raise UnknownNameError(f"setting with images made by {made_by}", name, [setting.name for setting in candidates])
 
 
 def _dataset(
@@ -295,13 +356,17 @@ def _dataset(
 
 def _labels_only(setting: Setting, truths: Sequence[recorded.Truth], space: LabelSpace) -> LabelsOnly:
     """All images that the files name, each with one true class."""
+    # The name of the test set is part of the id, because row 5 of another test set is not the same image. Corrupted
+    # copies are of the images of the setting that they are compared with, in the same order.
+    test_set = setting.name
+    if setting.member is not None and setting.reference is not None:
+        test_set = setting.reference
     true_class: dict[str, int] = {}
     for truth in truths:
         labels = recorded.class_indices(truth.labels, space, truth.source).tolist()
         ids = truth.ids
         if ids is None:
-            # The setting's name is part of the id, because row 5 of another test set is not the same image.
-            ids = [f"{setting.name}/{row:05d}" for row in range(len(labels))]
+            ids = [f"{test_set}/{row:05d}" for row in range(len(labels))]
         for image, label in zip(ids, labels, strict=True):
             if true_class.setdefault(image, label) != label:
                 raise ClassifierError(

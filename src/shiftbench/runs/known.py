@@ -105,7 +105,13 @@ def _planned_shifts(planned: PlannedResult, ids: Sequence[str], row_of_id: Mappi
     if not isinstance(shift, Assigned):
         return [canonical_json(planned.result.spec.shift.description)] * len(ids)
     members = [canonical_json(member.identity()) for member in shift.members]
-    return [members[shift.assignment.places[image_id]] if image_id in row_of_id else "" for image_id in ids]
+    shifts = []
+    for image_id in ids:
+        if image_id in row_of_id:
+            shifts.append(members[shift.assignment.places[image_id]])
+        else:
+            shifts.append("")
+    return shifts
 
 
 def _stored_shifts(workspace: Workspace, stored: Result, images: int) -> list[str]:

@@ -24,7 +24,7 @@ from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.behaviour import ModelWatch
-from shiftbench.settings.base import Setting
+from shiftbench.settings.base import LeftOut, Setting
 from shiftbench.store.prediction_files import PredictionBlock, read_block
 from shiftbench.store.predictions import setting_rows
 from shiftbench.store.run_records import RunRecord
@@ -91,6 +91,8 @@ class RunContext:
     part: str = ""
     watch: ModelWatch = field(default_factory=ModelWatch)
     record: RunRecord | None = None
+    #: Settings of the suite that the run does not evaluate.
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def block_count(images: int) -> int:
@@ -259,18 +261,18 @@ def block_is_complete(workspace: Workspace, planned: PlannedResult, item: Block)
     return rows == 0 or _read(path, rows, planned, planned.needs.scores) is not None
 
 
-def covering(blocks: Iterable[Block], wanted: Block) -> list[Block]:
+def covering(blocks: Iterable[Block], target: Block) -> list[Block]:
     """Blocks that hold a range of images together, of those that ``stored_blocks`` found; none if images are missing.
 
     A run with another number of workers may have cut the blocks otherwise.
     """
     covering_blocks: list[Block] = []
-    reached = wanted.start
+    reached = target.start
     for block in blocks:
-        if block.start <= reached < min(block.stop, wanted.stop):
+        if block.start <= reached < min(block.stop, target.stop):
             covering_blocks.append(block)
             reached = block.stop
-    if reached < wanted.stop:
+    if reached < target.stop:
         return []
     return covering_blocks
 
@@ -279,7 +281,7 @@ def read_blocks(
     workspace: Workspace,
     planned: PlannedResult,
     blocks: Sequence[Block],
-    wanted: Block,
+    target: Block,
     kept: Mapping[Block, PredictionBlock] | None = None,
 ) -> PredictionBlock | None:
     """The predictions for a range of images; None while some are missing, damaged or lack columns.
@@ -287,13 +289,13 @@ def read_blocks(
     Of the ``blocks`` that are stored, those whose predictions this process has ``kept`` are not read again.
     """
     kept = kept or {}
-    while covering_blocks := covering(blocks, wanted):
+    while covering_blocks := covering(blocks, target):
         predictions: list[PredictionBlock] = []
         damaged: set[Block] = set()
-        reached = wanted.start
+        reached = target.start
         for block in covering_blocks:
             rows = planned.rows_between(block.start, block.stop)
-            first, last = np.searchsorted(rows, [reached, wanted.stop])
+            first, last = np.searchsorted(rows, [reached, target.stop])
             reached = block.stop
             if first == last:
                 continue
@@ -312,14 +314,19 @@ def read_blocks(
 
 
 def stored_blocks(workspace: Workspace, planned: PlannedResult, dataset: Dataset) -> list[Block]:
-    """The blocks and parts of a result that are stored, damaged or not; and blocks without any of its images."""
-    uncut_blocks = {block.start: block for block in work_items(planned.dataset, dataset)}
-    stored = [block for block in uncut_blocks.values() if not len(planned.rows_between(block.start, block.stop))]
-    for start, stop in map(block_range, blocks_in(workspace.blocks_folder(planned.result))):
+    """The blocks of a result that are stored, damaged or not.
+
+    A block without any of the result's images counts as stored: no file is written for it.
+    """
+    whole_blocks = {block.start: block for block in work_items(planned.dataset, dataset)}
+    stored = [block for block in whole_blocks.values() if not len(planned.rows_between(block.start, block.stop))]
+    for file in blocks_in(workspace.blocks_folder(planned.result)):
+        # Only the name of a part states where it ends; a whole block ends where the plan says.
+        start, stop = block_range(file)
         if stop is not None:
             stored.append(Block(start, stop, planned.dataset, is_part=True))
-        elif start in uncut_blocks:
-            stored.append(uncut_blocks[start])
+        elif start in whole_blocks:
+            stored.append(whole_blocks[start])
     # Where several blocks begin at one image, the largest comes first.
     return sorted(stored, key=lambda block: (block.start, -block.stop))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 from statistics import fmean
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from shiftbench.datasets.images import ALPHA_DROPPED, ALPHA_LAID, EXIF_APPLIED, EXIF_IGNORED, conversion_kinds
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, argument, listed
@@ -19,13 +19,18 @@ from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import outcome_warnings
-from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.base import Score, SettingScore, metrics
 from shiftbench.metrics.intervals import mean_interval
-from shiftbench.settings.base import SettingMean
+from shiftbench.settings.base import LeftOut, SettingMean
 from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVersions
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.run_records import RunHistory
-from shiftbench.store.workspace import Result, Workspace
+from shiftbench.store.workspace import PartResult, Result, Workspace
+
+T = TypeVar("T")
+
+#: Results that are given to the threads at once.
+_SCORED_TOGETHER = 1024
 
 
 @dataclass(frozen=True)
@@ -63,20 +68,27 @@ class StoredResults:
         workspace: Workspace,
         results: Sequence[Result],
         *,
-        left_out: Mapping[str, str] | None = None,
+        left_out: Sequence[LeftOut] = (),
         models: ModelVersions | None = None,
     ) -> None:
         self.workspace = workspace
-        #: Optional settings that were not evaluated, and why.
-        self.left_out = dict(left_out or {})
+        #: Settings of the suite that were not evaluated, and why.
+        self.settings_left_out = tuple(left_out)
         #: All versions of the models in the workspace that share a name with one of these.
         if models is None:
             names = {result.classifier for result in results}
             stored = [*workspace.results(names), *results] if names else []
             models = ModelVersions.of(workspace, stored)
         self.models = models
+        #: Numbers that were computed already, by what decides them; all parts of a run share them.
+        self._computed: dict[Hashable, object] = {}
         #: A design's passes are the settings that they estimate.
         self.results = _with_parts(workspace, [self.models.named(result) for result in results])
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why settings were not evaluated, by ``LeftOut.title``: the text of ``settings_left_out``, for people."""
+        return {omission.title: omission.reason for omission in self.settings_left_out}
 
     @classmethod
     def open(
@@ -119,14 +131,14 @@ class StoredResults:
         with images that it was trained on."""
         assumed = {version: list(facts) for version, facts in self.history.assumed.items()}
         training_images = self._training_images(self.results)
-        return {
-            title: {
+        facts: dict[str, dict[str, Any]] = {}
+        for title, model in self.models.titles.items():
+            facts[title] = {
                 "id": model.id,
                 "assumed": assumed.get(model.record.version),
                 "training_images": training_images.get(title, []),
             }
-            for title, model in self.models.titles.items()
-        }
+        return facts
 
     def training_images(self, result: Result) -> int | None:
         """How many images of a result the model was trained on; None if that is not known."""
@@ -158,9 +170,34 @@ class StoredResults:
         """
         model_names = [models] if isinstance(models, str) else list(models)
         setting_names = [settings] if isinstance(settings, str) else list(settings)
-        selected = copy(self)
-        selected.results = self.models.select(self.results, model_names, setting_names)
-        return selected
+        return self.part(self.models.select(self.results, model_names, setting_names))
+
+    def part(self, results: Sequence[Result]) -> Self:
+        """Some of these results. What is computed of them is not computed again for the whole, and the reverse."""
+        part = copy(self)
+        part.results = list(results)
+        return part
+
+    def by_model(self) -> dict[str, Self]:
+        """The results of each model, by its title."""
+        groups = by_key((result.title, result) for result in self.results)
+        return {title: self.part(results) for title, results in groups.items()}
+
+    def once(self, results: Iterable[Result], what: Hashable, compute: Callable[[], T]) -> T:
+        """A number that is decided by some results and by ``what``: it is computed once.
+
+        So a command reads each result once, however many of its tables show the number. Results are told apart by
+        their files: models of two names may have one key, as functions of the same code, and other predictions.
+        """
+        files = []
+        for result in results:
+            if isinstance(result, PartResult):
+                return compute()  # The key of a part is that of the design's passes.
+            files.append(result.relative)
+        key = (tuple(files), what)
+        if key not in self._computed:
+            self._computed[key] = compute()
+        return cast(T, self._computed[key])
 
     @property
     def classifiers(self) -> list[str]:
@@ -196,12 +233,12 @@ class StoredResults:
             )
         return self.workspace.read(results[0])
 
-    def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
-        """(classifier, setting, score) of every result: by each setting's own metric, or those named, with commas."""
+    def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[SettingScore]:
+        """The score of every result: by each setting's own metric, or by those named, with commas."""
         scored = scored_results(self, metric, level)
-        return [(result.title, result.setting, score) for result, score in scored]
+        return [entry.of_setting for entry in scored]
 
-    def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
+    def shown_scores(self, *, level: float = 0.95) -> list[SettingScore]:
         """As ``scores()``, with what each setting's metric is shown beside (mAP weighted by frequency and plain), and
         the means over settings that belong together, under names of their own."""
 
@@ -209,9 +246,9 @@ class StoredResults:
             return (result.spec.metric, *metrics.get(result.spec.metric).beside)
 
         scored = _score_results(self, metric_names, level)
-        return self.with_means([(result.title, result.setting, score) for result, score in scored])
+        return self.with_means([entry.of_setting for entry in scored])
 
-    def with_means(self, scores: Sequence[tuple[str, str, Score]]) -> list[tuple[str, str, Score]]:
+    def with_means(self, scores: Sequence[SettingScore]) -> list[SettingScore]:
         """Scores of this run, and the means over settings that belong together, such as the shifts of a protocol."""
         with_means = list(scores)
         for mean in dict.fromkeys(self.workspace.setting_record(result).mean for result in self.results):
@@ -292,7 +329,7 @@ class StoredResults:
         if not unstated:
             return ResultWarning(f"{text} (images that were converted when they were read)", "converted-images")
         stated = argument("preprocessing", "...,exif=apply,alpha=white", flag="--preprocess")
-        text += f". Scores are others if the model was trained otherwise: state {' and '.join(unstated)} ({stated})"
+        text += f". The scores differ if the model was trained otherwise: state {' and '.join(unstated)} ({stated})"
         return ResultWarning(text, "unstated-decoding")
 
     def _nobody_states(self, key: str, usual: str, results: Iterable[Result]) -> bool:
@@ -306,38 +343,43 @@ class StoredResults:
 
     def trained_on(self, results: Iterable[Result] | None = None) -> list[ResultWarning]:
         """A warning for each model that was trained on images of these results; by default, of all."""
-        return [
-            ResultWarning(
-                f"{title} was trained on {' and '.join(texts)}: its scores on them are too high and say nothing about "
-                "unseen images",
-                "training-images",
-            )
-            for title, texts in self._training_images(self.results if results is None else results).items()
-        ]
+        warnings = []
+        for title, texts in self._training_images(self.results if results is None else results).items():
+            text = f"{title} was trained on {' and '.join(texts)}: its scores on them are too high and say nothing "
+            warnings.append(ResultWarning(f"{text}about unseen images", "training-images"))
+        return warnings
 
     def warnings(self) -> list[ResultWarning]:
         """Signs of wrong labels or preprocessing: images that were converted, and chance level or permuted labels on
         images as they are (corrupted ones may be beyond a classifier)."""
         warnings = self.conversions()
         for result in self.results:
-            if result.spec.shift.kind != "none" or result.spec.source is not None:
-                continue
-            predictions = self.workspace.read(result, top_k=1, confidence=False, scores=False)
-            if predictions.label_sets is not None:  # top-1 says nothing about a multi-label model
-                continue
-            warnings += outcome_warnings(
-                predictions.labels,
-                predictions.top[:, 0],
-                predictions.space,
-                chosen_to_fool=self.workspace.setting_record(result).chosen_to_fool,
-                about=f"{result.title} on {result.setting}: ",
-            )
+            if result.spec.shift.kind == "none" and result.spec.source is None:
+                warnings += self.once([result], ("warnings", result.title), partial(self._signs_of_errors, result))
         return warnings
+
+    def _signs_of_errors(self, result: Result) -> list[ResultWarning]:
+        """Chance level or permuted labels in one result."""
+        predictions = self.workspace.read(result, top_k=1, confidence=False, scores=False)
+        if predictions.label_sets is not None:  # top-1 says nothing about a multi-label model
+            return []
+        return outcome_warnings(
+            predictions.labels,
+            predictions.top[:, 0],
+            predictions.space,
+            chosen_to_fool=self.workspace.setting_record(result).chosen_to_fool,
+            about=f"{result.title} on {result.setting}: ",
+        )
 
 
 class ScoredResult(NamedTuple):
     result: Result
     score: Score
+
+    @property
+    def of_setting(self) -> SettingScore:
+        """The score under the names that tables show."""
+        return SettingScore(self.result.title, self.result.setting, self.score)
 
 
 def scored_results(run: StoredResults, metric: str | None = None, level: float = 0.95) -> list[ScoredResult]:
@@ -350,20 +392,32 @@ def _score_results(
     run: StoredResults, metric_names: Callable[[Result], Sequence[str]], level: float
 ) -> list[ScoredResult]:
     def score(result: Result) -> list[ScoredResult]:
-        result_metrics = [metrics.get(name) for name in metric_names(result)]
-        needs = reduce(or_, (metric.needs for metric in result_metrics))
-        predictions = run.workspace.read(result, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
-        return [ScoredResult(result, metric(predictions, level=level)) for metric in result_metrics]
+        names = tuple(metric_names(result))
+        scores = run.once([result], (names, level), lambda: _scores_of(run.workspace, result, names, level))
+        return [ScoredResult(result, score) for score in scores]
 
     # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
     threads = None if is_object(run.workspace.root) else worker_count(None)
+    scored: list[ScoredResult] = []
     with ThreadPoolExecutor(threads) as pool:
-        return list(itertools.chain.from_iterable(pool.map(score, run.results)))
+        # A pool keeps every task that it was given, with all that the task refers to.
+        for start in range(0, len(run.results), _SCORED_TOGETHER):
+            results = run.results[start : start + _SCORED_TOGETHER]
+            scored += itertools.chain.from_iterable(pool.map(score, results))
+    return scored
+
+
+def _scores_of(workspace: Workspace, result: Result, names: Sequence[str], level: float) -> list[Score]:
+    """The scores of one result by several metrics, from one reading."""
+    result_metrics = [metrics.get(name) for name in names]
+    needs = reduce(or_, (metric.needs for metric in result_metrics))
+    predictions = workspace.read(result, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
+    return [metric(predictions, level=level) for metric in result_metrics]
 
 
 def mean_scores(
-    mean: SettingMean, scores: Sequence[tuple[str, str, Score]], images: Mapping[str, frozenset[str]]
-) -> list[tuple[str, str, Score]]:
+    mean: SettingMean, scores: Sequence[SettingScore], images: Mapping[str, frozenset[str]]
+) -> list[SettingScore]:
     """The mean of each model and metric that has a score in all settings of ``mean``; ``images`` are ids by setting.
 
     Scores in two settings are correlated as far as they share images, at most by the share that these are of both.
@@ -372,11 +426,12 @@ def mean_scores(
     for model, setting, score in scores:
         if setting in mean.settings:
             groups.setdefault((model, score.metric), {})[setting] = score
-    means: list[tuple[str, str, Score]] = []
+    means: list[SettingScore] = []
     for (model, _), scores_by_setting in groups.items():
         if len(scores_by_setting) == len(mean.settings):
             correlation = _correlation([images[setting] for setting in scores_by_setting])
-            means.append((model, mean.name, _mean_score(list(scores_by_setting.values()), correlation)))
+            score = _mean_score(list(scores_by_setting.values()), correlation)
+            means.append(SettingScore(model, mean.name, score))
     return means
 
 
@@ -406,10 +461,17 @@ def _mean_score(scores: Sequence[Score], correlation: Sequence[Sequence[float]])
 
 def _distinct(results: Iterable[Result]) -> list[Result]:
     """Results with the same predictions once: versions up to 0.2 made them again for each name of a label space."""
-    by_identity: dict[tuple[str, str, str], Result] = {}
-    for result in results:
-        by_identity.setdefault((result.classifier, result.setting, result.spec.identity), result)
-    return list(by_identity.values())
+    distinct: list[Result] = []
+    for same_place in by_key(((result.classifier, result.setting), result) for result in results).values():
+        if len(same_place) == 1:
+            # Nearly all results are the only ones in their place, and their identity need not be known.
+            distinct += same_place
+        else:
+            by_identity: dict[str, Result] = {}
+            for result in same_place:
+                by_identity.setdefault(result.spec.identity, result)
+            distinct += by_identity.values()
+    return distinct
 
 
 def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:

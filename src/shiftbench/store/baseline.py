@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from shiftbench._version import __version__
-from shiftbench.errors import StoreError, shell_command
+from shiftbench.errors import StoreError, argument, shell_command
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
@@ -114,8 +114,12 @@ def _digest(table: pa.Table, content: Mapping[str, object]) -> str:
     return digest(*parts)
 
 
-def read_baseline(path: Location) -> GateBaseline:
-    """Read and check what ``shiftbench gate pin`` wrote; raises StoreError for any other or damaged file."""
+def read_baseline(path: Location, *, accept_unsigned: bool = False) -> GateBaseline:
+    """Read and check what ``shiftbench gate pin`` wrote; raises StoreError for any other or damaged file.
+
+    Files of version 0.1 have no digest, and neither has a file that somebody edited and took the digest from. They are
+    read only if ``accept_unsigned``.
+    """
     try:
         with path.open("rb") as file:
             parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
@@ -124,7 +128,13 @@ def read_baseline(path: Location) -> GateBaseline:
             if content["format"] != _FORMAT:
                 raise StoreError("unsupported baseline format", found=content["format"], expected=_FORMAT)
             table = parquet.read(use_threads=False)
-        # Files of older versions have no digest.
+        if _DIGEST_KEY not in footer and not accept_unsigned:
+            raise StoreError(
+                f"{path.name} has no digest, so nobody can tell whether it was changed",
+                expected="a baseline of `gate pin`",
+                hint=f"write it again: {shell_command('gate', 'pin', 'MODEL', '-o', path)}; or, if you trust the file, "
+                f"{argument('accept_unsigned', True)}",
+            )
         if _DIGEST_KEY in footer and footer[_DIGEST_KEY].decode() != _digest(table, content):
             raise ValueError("its content was changed")
         return GateBaseline(content["model"], _read_predictions(table, content), content["configuration"])

@@ -16,13 +16,24 @@ import pyarrow.parquet as pq
 from shiftbench.errors import StoreError, explain
 from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, relative, remove_tree
+from shiftbench.io.paths import (
+    Location,
+    UnreachableError,
+    UnwritableError,
+    inside,
+    is_linked_folder,
+    linked_folders,
+    local,
+    relative,
+    remove_tree,
+)
 from shiftbench.jobs.progress import Advance
 from shiftbench.store import run_records
 from shiftbench.store.models import ModelVersions
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
 from shiftbench.store.sealed import damaged
 from shiftbench.store.spec import ResultSpec
+from shiftbench.store.unchecked import remove_unchecked_blocks
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, read_settings, read_space
 
 #: After this many seconds a writer has finished with its temporary file, or is dead.
@@ -55,7 +66,7 @@ def workspace_stats(workspace: Workspace) -> Stats:
     files = {file.path for file in workspace.prediction_files()}
     # Blocks of a result that has its file already are leftovers, not an unfinished result.
     unfinished = [folder for folder in workspace.block_folders() if _file_of(workspace, folder) not in files]
-    dataset_folders = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
+    dataset_folders = [path.parent for path in workspace.glob("datasets/*/record.json")]
     images = 0
     skipped_images = 0
     for folder in dataset_folders:
@@ -110,8 +121,10 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
 
 
 def _reason_of_damage(workspace: Workspace, path: Location) -> str | None:
-    """What is wrong with a file; None if it is intact."""
+    """What is wrong with a file or a link; None if it is intact."""
     try:
+        if is_linked_folder(path):
+            return "it is a link to a folder; the other files are verified when it is gone"
         if path.exists() and not path.is_file():
             return "it is not a file"
         _check_file(workspace, path)
@@ -127,6 +140,8 @@ def _reason_of_damage(workspace: Workspace, path: Location) -> str | None:
 
 def _missing_records(workspace: Workspace) -> list[str]:
     """The records of datasets and label spaces that results need and that do not exist."""
+    if linked_folders(workspace.root):
+        return []
     records: set[Location] = set()
     for file in workspace.prediction_files():
         try:
@@ -147,6 +162,10 @@ def file_count(workspace: Workspace) -> int:
 
 
 def _files(workspace: Workspace) -> list[Location]:
+    """The files to verify; where folders are links, only these links, as what is behind them is not ours to judge."""
+    links = linked_folders(workspace.root)
+    if links:
+        return [*links]
     files = [workspace.marker_path]
     files += [file.path for file in workspace.prediction_files()]
     for folder in workspace.block_folders():
@@ -211,6 +230,11 @@ def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = Fa
     ``compact``. Damaged names and records of runs are lost.
     """
     damaged_files = {entry.file for entry in damage}
+    if linked_folders(workspace.root):
+        # Links alone are removed now. What else is damaged, and which results need it, is known when they are gone.
+        if not dry_run:
+            _remove_damaged(workspace, damage)
+        return Repair(list(damage), [], [])
     lost = [Path(entry.file).stem for entry in damage if entry.file.startswith("predictions")]
     for file in workspace.prediction_files():
         if _relative_name(workspace, file.path) in damaged_files:
@@ -226,7 +250,7 @@ def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = Fa
 
 def _remove_damaged(workspace: Workspace, damage: Sequence[Damage]) -> None:
     for entry in damage:
-        path = workspace.root / entry.file
+        path = inside(workspace.root / entry.file, workspace.root)
         if path.is_dir():
             remove_tree(path)
         else:
@@ -249,6 +273,7 @@ class Compaction:
 def compact(workspace: Workspace) -> Compaction:
     """Join complete results, remove leftovers, and write the catalogue; safe during a running eval."""
     joined = 0
+    remove_unchecked_blocks(workspace)
     removed_blocks = 0
     for folder in workspace.block_folders():
         files = blocks_in(folder)
@@ -269,7 +294,7 @@ def compact(workspace: Workspace) -> Compaction:
 def _remove_abandoned_images(workspace: Workspace) -> int:
     """Remove the kept images of results that are neither complete nor under way; returns the number of files."""
     removed = 0
-    for path in (workspace.root / "images").glob("*/*/*.parquet"):
+    for path in workspace.glob("images/*/*/*.parquet"):
         below = relative(path, workspace.root / "images")
         blocks = (workspace.root / "shards" / below).with_suffix("")
         if not blocks.is_dir() and not (workspace.root / "predictions" / below).exists():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import StoreError, UnknownNameError, check_names, listed
@@ -69,7 +70,7 @@ class ModelVersions:
     def __iter__(self) -> Iterator[ModelVersion]:
         return iter(self._versions.values())
 
-    @property
+    @cached_property
     def titles(self) -> dict[str, ModelVersion]:
         """What tables call each version: its name, or its id where the name has several."""
         return {self.title(version): version for version in self}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,12 +150,12 @@ def read_block(
     # The file is opened once for footer and data, and read without threads: callers read many files side by side.
     with explained(path), _opened(path) as raw:
         file = pq.ParquetFile(raw, pre_buffer=False)
-        metadata = _checked_metadata(path, file.metadata)
+        footer = file.metadata
+        metadata, digests = _checked_metadata(path, footer)
         if key not in (None, spec_key(metadata[_SPEC].decode())):
             raise damaged(path, _OTHER_KEY)
-        digests: dict[str, str] = json.loads(metadata[_DIGESTS])
         names = [name for name in digests if name != _FILE]
-        if sorted(names) != sorted(file.schema_arrow.names):
+        if sorted(names) != sorted(_column_names(footer)):
             raise damaged(path, "columns and digests differ")
         names = [name for name in names if _is_requested(name, top_k, confidence, scores)]
         table = file.read(columns=names, use_threads=False)
@@ -165,6 +166,12 @@ def read_block(
         if len({len(values) for values in columns.values()}) != 1:
             raise damaged(path, "columns differ in length")
     return _decode(columns)
+
+
+def _column_names(footer: pq.FileMetaData) -> list[str]:
+    """The columns of a file. The values of a list are one level below it: ``scores.list.element``."""
+    schema = footer.schema
+    return [schema.column(i).path.partition(".")[0] for i in range(footer.num_columns)]
 
 
 def _is_requested(name: str, top_k: int | None, confidence: bool, scores: bool) -> bool:
@@ -185,7 +192,7 @@ def read_spec(path: Location) -> ResultSpec:
         text = _metadata(path)[_SPEC].decode()
         if spec_key(text) not in (path.stem, path.parent.name):
             raise damaged(path, _OTHER_KEY)
-        return ResultSpec.from_json(json.loads(text))
+        return ResultSpec.from_text(text)
 
 
 def read_made_by(path: Location) -> str:
@@ -239,25 +246,30 @@ def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
 
 
 def _opened(path: Location) -> BinaryIO:
-    if isinstance(path, Path) and path.exists() and not path.is_file():
+    if isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode):
         raise damaged(path, "it is not a file")  # Opening a pipe would wait forever.
     return path.open("rb")
 
 
 def _metadata(path: Location) -> dict[bytes, bytes]:
     with _opened(path) as raw:
-        return _checked_metadata(path, pq.ParquetFile(raw, pre_buffer=False).metadata)
+        metadata, _ = _checked_metadata(path, pq.ParquetFile(raw, pre_buffer=False).metadata)
+    return metadata
 
 
-def _checked_metadata(path: Location, footer: pq.FileMetaData) -> dict[bytes, bytes]:
-    """The metadata of a footer; raises StoreError if it is not shiftbench's, or of a file in another place."""
+def _checked_metadata(path: Location, footer: pq.FileMetaData) -> tuple[dict[bytes, bytes], dict[str, str]]:
+    """The metadata of a footer, and the digests in it by column.
+
+    Raises StoreError if the metadata is not shiftbench's, or of a file in another place.
+    """
     metadata: dict[bytes, bytes] = footer.metadata or {}
     if not {_SPEC, _DIGESTS, _MADE_BY} <= metadata.keys():
         raise damaged(path, "it has no shiftbench metadata")
-    written = json.loads(metadata[_DIGESTS]).get(_FILE)
+    digests: dict[str, str] = json.loads(metadata[_DIGESTS])
+    written = digests.get(_FILE)
     if written not in (None, digest(_place(path), metadata[_MADE_BY].decode())):
         raise damaged(path, "it was written for another place, or its version was changed")
-    return metadata
+    return metadata, digests
 
 
 def _digest(values: Array) -> str:

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from shiftbench._version import __version__
-from shiftbench.errors import ShiftbenchError, StoreError, listed, warn_user
+from shiftbench.errors import (
+    ShiftbenchError,
+    StoreError,
+    command_without_credentials,
+    listed,
+    warn_user,
+    without_credentials,
+)
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnreachableError, UnwritableError, is_object
 
@@ -40,6 +47,14 @@ Status = Literal["running", "complete", "incomplete", "interrupted", "failed"]
 Kind = Literal["evaluate", "import", "remove"]
 #: Library to module: the libraries on the way from an image file to a score.
 _CORE = {"numpy": "numpy", "pillow": "PIL", "opencv": "cv2", "scipy": "scipy"}
+#: Library to what Pillow calls it: the libraries that decode image files.
+_DECODERS = {
+    "libjpeg-turbo": "libjpeg_turbo",
+    "libjpeg": "jpg",
+    "zlib": "zlib",
+    "libwebp": "webp",
+    "libtiff": "libtiff",
+}
 #: Library to module: the libraries that run models.
 _ENGINES = {
     "onnxruntime": "onnxruntime",
@@ -50,6 +65,10 @@ _ENGINES = {
     "tensorflow": "tensorflow",
     "jax": "jax",
     "scikit-learn": "sklearn",
+    "keras": "keras",
+    "openvino": "openvino",
+    "ai-edge-litert": "ai_edge_litert",
+    "open_clip": "open_clip",
 }
 #: Arguments that decide only what is shown during the run.
 _SILENT = ("progress", "bar", "check")
@@ -81,6 +100,7 @@ class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
             version = getattr(sys.modules.get(module), "__version__", "") or _installed_version(name)
             if version:
                 versions[name] = str(version)
+        versions |= _decoder_versions()
         umath = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
         cpu_features: dict[str, bool] = getattr(umath, "__cpu_features__", {})
         return cls(
@@ -90,6 +110,23 @@ class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
             cpu=_cpu(),
             cpu_features=sorted(name for name, is_present in cpu_features.items() if is_present),
         )
+
+
+def _decoder_versions() -> dict[str, str]:
+    """Versions of the libraries that Pillow decodes images with: two builds of one Pillow may have others.
+
+    They are known once Pillow is loaded, as in every process that reads images.
+    """
+    if "PIL.Image" not in sys.modules:
+        return {}
+    from PIL import features
+
+    versions: dict[str, str] = {}
+    for library, feature in _DECODERS.items():
+        version = features.version(feature)
+        if version:
+            versions[library] = version
+    return versions
 
 
 @cache
@@ -193,6 +230,8 @@ class Call:
     function: Callable[..., object]
     arguments: Mapping[str, object]
     data: Mapping[str, str] = field(default_factory=dict)
+    #: Defaults of arguments that the function's signature does not list.
+    defaults: Mapping[str, object] = field(default_factory=dict)
 
 
 @contextmanager
@@ -202,16 +241,16 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
     Changes that the caller makes to the record inside are written at the end.
     """
     started = datetime.now(UTC)
-    call_text, configuration = describe_call(call.function, call.arguments)
+    call_text, configuration = describe_call(call)
     record = RunRecord(
         id=_new_id(started),
         kind=call.kind,
         started=_timestamp(started),
-        command=without_secrets(command_line.get()),
+        command=command_without_credentials(command_line.get()),
         call=call_text,
         folder=str(Path.cwd()),
         configuration=configuration,
-        data={role: hidden(path) for role, path in call.data.items()},
+        data={role: without_credentials(path) for role, path in call.data.items()},
         software=Software.present(),
         models=list(models),
     )
@@ -226,7 +265,10 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
                 record.status = "complete"
         except BaseException as error:
             record.status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            record.error = error.message if isinstance(error, ShiftbenchError) else f"{type(error).__name__}: {error}"
+            if isinstance(error, ShiftbenchError):
+                record.error = error.message
+            else:
+                record.error = without_credentials(f"{type(error).__name__}: {error}")
             raise
         finally:
             record.ended = _timestamp(datetime.now(UTC))
@@ -280,7 +322,7 @@ def _write(workspace: Workspace, record: RunRecord) -> None:
 def clear_locks(workspace: Workspace) -> int:
     """Remove the lock files that killed runs left; returns their number."""
     removed = 0
-    for path in (workspace.root / "locks").glob("*.lock"):
+    for path in workspace.glob("locks/*.lock"):
         # A lock that is granted has no living owner, and its file is removed when it is released.
         with file_lock(path, wait=False) as is_free:
             if is_free:
@@ -290,7 +332,7 @@ def clear_locks(workspace: Workspace) -> int:
 
 def read_runs(workspace: Workspace) -> tuple[list[RunRecord], list[Location]]:
     """The records in order of their start, and the files that are damaged."""
-    files: list[Location] = sorted((workspace.root / "runs").glob("*.json"))
+    files = workspace.glob("runs/*.json")
     with ThreadPoolExecutor() as pool:
         # In an object store every file is a request, so they are requested side by side.
         map_files = pool.map if is_object(workspace.root) else map
@@ -419,18 +461,20 @@ def shown_date(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
-def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+def describe_call(call: Call) -> tuple[str, dict[str, object]]:
     """The call as a line, without arguments that are defaults, and all its arguments as JSON."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(call.function).parameters.items()}
+    defaults |= call.defaults
     configuration = {}
     words = []
-    for name, parameter in inspect.signature(call).parameters.items():
-        if name not in arguments or name in _SILENT:
+    for name, argument in call.arguments.items():
+        if name in _SILENT or name not in defaults:
             continue
-        value = as_json(arguments[name])
+        value = as_json(argument)
         configuration[name] = value
-        if value != as_json(parameter.default):
+        if value != as_json(defaults[name]):
             words.append(f"{name}={value!r}")
-    return f"{call.__name__}({', '.join(words)})", configuration
+    return f"{call.function.__name__}({', '.join(words)})", configuration
 
 
 def as_json(value: object) -> Any:
@@ -441,7 +485,7 @@ def as_json(value: object) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | PurePath) or is_object(value):
-        return hidden(str(value))
+        return without_credentials(str(value))
     if isinstance(value, Mapping):
         return {str(key): as_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -451,35 +495,3 @@ def as_json(value: object) -> Any:
         return {name: as_json(getattr(value, name)) for name in names}
     name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
     return str(name) if name else f"<{type(value).__qualname__}>"
-
-
-def without_secrets(arguments: Iterable[str]) -> list[str]:
-    """The command line without credentials."""
-    words: list[str] = []
-    for argument in arguments:
-        option, equals, _ = argument.partition("=")
-        if equals and _is_secret(option):
-            words.append(f"{option}=***")
-        elif words and _is_secret(words[-1]) and not argument.startswith("-"):
-            words.append("***")
-        else:
-            words.append(hidden(argument))
-    return words
-
-
-def _is_secret(option: str) -> bool:
-    """Whether the value of a command-line option is a credential."""
-    return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
-
-
-def hidden(text: str) -> str:
-    """A text without the user, the password and the query of a URL in it."""
-    scheme, separator, address = text.partition("://")
-    if not separator:
-        return text
-    host, slash, path = address.partition("/")
-    if "@" in host:
-        host = f"***@{host.rpartition('@')[2]}"
-    address, question_mark, _ = f"{host}{slash}{path}".partition("?")
-    query = "?***" if question_mark else ""
-    return f"{scheme}://{address}{query}"

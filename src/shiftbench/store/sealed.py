@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from shiftbench.errors import ShiftbenchError, StoreError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.io.hashing import digest
-from shiftbench.io.paths import Location, relative
+from shiftbench.io.paths import Location, inside, relative
 from shiftbench.store.spec import spec_key
 
 _DIGEST = "digest"
@@ -73,6 +73,7 @@ class SealedFiles:
     required: bool  #: Whether a file without a digest is damaged; in format 1 no file has one.
 
     def write_json(self, path: Location, value: Mapping[str, object], *, exclusive: bool = False) -> None:
+        inside(path, self.root)
         write_json(path, {**value, _DIGEST: digest(self._place(path), value)}, exclusive=exclusive)
 
     def read_json(self, path: Location) -> dict[str, Any]:
@@ -88,6 +89,7 @@ class SealedFiles:
         return content
 
     def write_table(self, path: Location, table: pa.Table) -> None:
+        inside(path, self.root)
         marked = table.replace_schema_metadata({_TABLE_DIGEST: self._table_digest(path, table)})
         write_atomically(path, lambda temporary: pq.write_table(marked, temporary, compression="zstd"))
 

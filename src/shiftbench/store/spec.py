@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -96,6 +96,8 @@ class ClassifierRecord(_Part):
     labels = _Entry(_Part._text)
     outputs = _Entry(_Part._text)
     engine = _Entry(_Part._text)
+    #: "one image at a time" for a model that mixes the images of a batch; else empty.
+    batch = _Entry(_Part._text)
 
     @property
     def decisive(self) -> JsonObject:
@@ -183,6 +185,11 @@ class ShiftRecord(_Part):
         return {key: value for key, value in self.values.items() if key != "seed"}
 
     @property
+    def textures(self) -> str:
+        """The images that frost is made of; empty for other shifts."""
+        return str(self._object("frost").get("textures", ""))
+
+    @property
     def designed(self) -> bool:
         """Whether a design chose which of the images meet it."""
         return "assignment" in self.values
@@ -247,6 +254,8 @@ class SettingRecord:
         return {key: value for key, value in asdict(self).items() if key not in ("parts", "mean") or value}
 
 
+#: The entries of a spec as they are in its text.
+_raw_entries = msgspec.json.Decoder(dict[str, msgspec.Raw])
 #: The fields of a spec that are objects, and the class of each.
 _PARTS = {"classifier": ClassifierRecord, "dataset": DatasetRef, "geometry": GeometryRecord, "shift": ShiftRecord}
 
@@ -276,22 +285,48 @@ class ResultSpec:
     provenance: str = ""  #: Results that share this line may stand in one column.
     family: str | None = None  #: Results that share this line may be averaged over corruptions.
     answers: str | None = None  #: The content of imported predictions.
+    made_by: str | None = None  #: Of imported predictions: who made the shifted images, if that was stated.
     others: JsonObject = field(default_factory=dict)  #: Entries that this version has no field for.
-    absent: frozenset[str] = frozenset({"answers"})  #: Fields that the stored JSON did not have.
+    #: Fields that the stored JSON did not have.
+    absent: frozenset[str] = field(default_factory=lambda: frozenset({"answers", "made_by"}))
 
     @classmethod
-    def from_json(cls, value: JsonObject) -> ResultSpec:
+    def from_json(cls, value: Mapping[str, Json | _Part]) -> ResultSpec:
+        """The spec of stored JSON, whose parts may be objects already."""
         stored_fields = _stored_fields()
         arguments: dict[str, Any] = {}
         unknown_entries = {}
         for key, entry in value.items():
-            if key in _PARTS:
+            if isinstance(entry, _Part):
+                arguments[key] = entry
+            elif key in _PARTS:
                 arguments[key] = _PARTS[key](cast(JsonObject, entry))
             elif key in stored_fields:
                 arguments[key] = entry
             else:
                 unknown_entries[key] = entry
-        return cls(**arguments, others=unknown_entries, absent=frozenset(set(stored_fields) - set(value)))
+        return cls(**arguments, others=unknown_entries, absent=_absent_fields(tuple(value)))
+
+    @classmethod
+    def from_text(cls, text: str, key: str | None = None) -> ResultSpec:
+        """The spec of a canonical JSON text, and its key if that was computed before.
+
+        Thousands of results share a model, a dataset and a shift. Equal parts of their texts become one object, which
+        saves memory and lets each hash be computed once.
+        """
+        value: dict[str, Json | _Part] = {}
+        for name, raw in _raw_entries.decode(text).items():
+            entry = bytes(raw)
+            if name in _PARTS:
+                value[name] = _shared_part(name, entry)
+            elif entry[:1] in (b"{", b"["):
+                value[name] = json.loads(entry)
+            else:
+                value[name] = _scalar(entry)
+        spec = cls.from_json(value)
+        # The text is at hand, and so is its hash: a cached property is an entry of the instance.
+        spec.__dict__["key"] = spec_key(text) if key is None else key
+        return spec
 
     def to_json(self) -> dict[str, Json]:
         """The spec as JSON; its canonical JSON is the one it was read from, byte for byte."""
@@ -381,6 +416,24 @@ class ResultSpec:
     def key(self) -> str:
         """The hash that names the result's file."""
         return spec_key(self.text)
+
+
+@lru_cache(maxsize=4096)
+def _shared_part(name: str, text: bytes) -> _Part:
+    """One object for all parts with the same text."""
+    return _PARTS[name](json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _scalar(text: bytes) -> Json:
+    """The text, number or null of a JSON text: few different ones occur in thousands of specs."""
+    return cast(Json, json.loads(text))
+
+
+@lru_cache(maxsize=256)
+def _absent_fields(names: tuple[str, ...]) -> frozenset[str]:
+    """The fields that stored JSON with these entries does not have."""
+    return frozenset(_stored_fields()) - frozenset(names)
 
 
 @cache

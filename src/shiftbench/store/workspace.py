@@ -21,6 +21,8 @@ settings/ are the hashes of their content.
 from __future__ import annotations
 
 import json
+import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,10 +35,10 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 
-from shiftbench.errors import StoreError
+from shiftbench.errors import ResultWarning, StoreError, listed, warn_user
 from shiftbench.io.atomic import write_json
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import GoneError, Location, is_object, local, place, remove_tree
+from shiftbench.io.paths import GoneError, Location, glob_unlinked, inside, is_object, local, place, remove_tree
 from shiftbench.jobs.base import Block
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace
 from shiftbench.store.prediction_files import (
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
 FORMAT = 2
 _METADATA = "metadata.parquet"
 _SOURCE = "source.json"
+#: The names of the files of results (see ``spec_key``) and of blocks (see ``block_range``). Other names are copies.
+_FILE_OF_KEY = re.compile(r"[0-9a-f]{12}\.parquet")
+_BLOCK_NAME = re.compile(r"\d+(-\d+)?")
 
 
 @dataclass(frozen=True)
@@ -148,8 +153,68 @@ class SettingImages(NamedTuple):
     used: SettingRows
 
 
+#: Bytes of predictions that a workspace keeps of what it read last: those of one model in hundreds of settings.
+_RECENT_BYTES = 32_000_000
+
+
+class _RecentBlocks:
+    """The predictions that were read last, so that several numbers of one result need one reading.
+
+    A file that was changed since is read again; in an object store, where asking costs a request, nothing is kept.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, _RecentBlock] = {}
+        self._bytes = 0
+        self._changing = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy in another process begins without blocks: it reads them if it needs them."""
+        return _RecentBlocks, ()
+
+    def read(self, path: Location, key: str, top_k: int | None, confidence: bool, scores: bool) -> PredictionBlock:
+        if is_object(path):
+            return read_block(path, top_k=top_k, confidence=confidence, scores=scores, key=key)
+        state = local(path).stat()
+        stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+        name = str(path)
+        recent = self._blocks.get(name)
+        if recent is not None and recent.serves(stamp, top_k, confidence, scores):
+            return replace(recent.block, top=recent.block.top[:, :top_k])
+        block = read_block(path, top_k=top_k, confidence=confidence, scores=scores, key=key)
+        size = block.top.nbytes + block.confidence.nbytes
+        if not scores and size <= _RECENT_BYTES:
+            with self._changing:
+                self._keep(name, _RecentBlock(stamp, top_k, confidence, block, size))
+        return block
+
+    def _keep(self, name: str, recent: _RecentBlock) -> None:
+        replaced = self._blocks.pop(name, None)
+        if replaced is not None:
+            self._bytes -= replaced.size
+        self._blocks[name] = recent
+        self._bytes += recent.size
+        while self._bytes > _RECENT_BYTES:
+            oldest = next(iter(self._blocks))
+            self._bytes -= self._blocks.pop(oldest).size
+
+
+@dataclass(frozen=True)
+class _RecentBlock:
+    stamp: tuple[int, int, int]
+    top_k: int | None
+    confidence: bool
+    block: PredictionBlock
+    size: int
+
+    def serves(self, stamp: tuple[int, int, int], top_k: int | None, confidence: bool, scores: bool) -> bool:
+        """Whether the file is the same and the columns that are asked for were read."""
+        has_classes = self.top_k is None or (top_k is not None and top_k <= self.top_k)
+        return stamp == self.stamp and has_classes and not scores and (self.confidence or not confidence)
+
+
 class Workspace:
-    """Opened from a path or URL; nothing is kept in memory but small look-up caches.
+    """Opened from a path or URL; nothing is kept in memory but look-up caches of bounded size.
 
     Args:
         root: Folder or URL (``s3://bucket/folder``).
@@ -159,6 +224,9 @@ class Workspace:
     Raises:
         StoreError: No workspace, or an unsupported format version.
     """
+
+    #: Whether files in it that are no results were reported.
+    _noted_strays = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.root}>"
@@ -179,6 +247,7 @@ class Workspace:
         #: Reads and writes its small files, with digests.
         self.files = SealedFiles(self.root, required=version == FORMAT)
         self._marker = self._state()
+        self._recent = _RecentBlocks()
         #: Label spaces that were recorded, under the names that they are kept under.
         self._kept_spaces: dict[LabelSpace, LabelSpace] = {}
 
@@ -278,13 +347,12 @@ class Workspace:
     def sealed_files(self) -> Iterator[SealedFile]:
         """The small files, and whether each is a table."""
         for pattern in (*JSON_FILES, *TABLES):
-            paths: list[Location] = sorted(self.root.glob(pattern))
-            for path in paths:
+            for path in self.glob(pattern):
                 yield SealedFile(path, is_table=pattern in TABLES)
 
     def settings_files(self) -> list[Location]:
         """The files that hold what runs know of their settings."""
-        return sorted((self.root / "settings").glob("*.json"))
+        return self.glob("settings/*.json")
 
     def _state(self) -> tuple[int, int] | None:
         """The identity of the marker's file, which changes when the folder is replaced; None if it is not known."""
@@ -309,15 +377,17 @@ class Workspace:
 
     def predictions_path(self, result: Result) -> Location:
         """The file of a complete result."""
-        return (self.root / "predictions" / result.relative).with_suffix(".parquet")
+        return self._inside((self.root / "predictions" / result.relative).with_suffix(".parquet"))
 
     def images_path(self, result: Result) -> Location:
         """The file of a result's kept images."""
-        return (self.root / "images" / result.relative).with_suffix(".parquet")
+        return self._inside((self.root / "images" / result.relative).with_suffix(".parquet"))
 
     def blocks_folder(self, result: Result) -> Location:
         """The folder of an incomplete result's blocks."""
-        return self.root / "shards" / result.relative
+        folder = self.root / "shards" / result.relative
+        self._inside(folder / "block")
+        return folder
 
     def block_path(self, result: Result, block: Block) -> Location:
         """The file of a block."""
@@ -325,11 +395,21 @@ class Workspace:
 
     def block_folders(self) -> list[Location]:
         """The folders of results that are not complete, or not cleared up."""
-        return sorted(path for path in (self.root / "shards").glob("*/*/*") if path.is_dir())
+        return [path for path in self.glob("shards/*/*/*") if path.is_dir() and self._inside(path / "block")]
 
     def lock_path(self, name: str) -> Location:
         """The file that a process locks to claim something."""
-        return self.root / "locks" / f"{_file_name(name)}.lock"
+        return self._inside(self.root / "locks" / f"{_file_name(name)}.lock")
+
+    def glob(self, pattern: str) -> list[Location]:
+        """The sorted files and folders of a pattern; raises LinkedFolderError if one is behind a link to a folder."""
+        if is_object(self.root):
+            return sorted(self.root.glob(pattern))
+        return list(glob_unlinked(self.root, pattern))
+
+    def _inside(self, path: Location) -> Location:
+        """The path, if no folder of the workspace on the way is a link: the workspace may be a stranger's."""
+        return inside(path, self.root)
 
     # -- datasets and label spaces ----------------------------------------------------------------------
 
@@ -408,7 +488,7 @@ class Workspace:
         if self.space_path(space_key(space)).exists():
             return space
         ending = f"-{space.fingerprint}"
-        paths = (self.root / "spaces").glob(f"*{ending}.json")
+        paths = self.glob(f"spaces/*{ending}.json")
         names = sorted(unquote(path.stem).removesuffix(ending) for path in paths)
         if not names:
             return space
@@ -416,7 +496,7 @@ class Workspace:
 
     def space_path(self, key: str) -> Location:
         """The file of a label space."""
-        return self.root / "spaces" / f"{_file_name(key)}.json"
+        return _space_path(self.root, key)
 
     def record_problems(self, name: str, fingerprint: str, block: Block, problems: list[dict[str, str]]) -> None:
         """Keep the images of one block that were skipped or converted."""
@@ -452,7 +532,7 @@ class Workspace:
     def record_settings(self, records: Mapping[str, SettingRecord]) -> None:
         """Keep what a run knows of its settings, by ``ResultSpec.setting_key``: one file per suite and options."""
         value = {key: records[key].to_json() for key in sorted(records)}
-        path = self.root / "settings" / f"{spec_key(canonical_json(value))}.json"
+        path = self._inside(self.root / "settings" / f"{spec_key(canonical_json(value))}.json")
         if records and not _is_intact_settings_file(path):
             self.upgrade()
             write_json(path, value)
@@ -487,11 +567,11 @@ class Workspace:
 
     def dataset(self, name: str, fingerprint: str) -> DatasetRecord:
         """Ids and labels of a dataset."""
-        return _read_dataset(self.files, self.dataset_folder(name, fingerprint), name, fingerprint)
+        return _read_dataset(self.files, name, fingerprint)
 
     def space(self, key: str) -> LabelSpace:
         """A label space by its key."""
-        return _read_space(self.files, self.space_path(key), key)
+        return _read_space(self.files, key)
 
     def write_json(self, path: Location, value: Mapping[str, object]) -> None:
         """Write a small file with its digest."""
@@ -505,7 +585,7 @@ class Workspace:
 
     def dataset_folder(self, name: str, fingerprint: str) -> Location:
         """The folder of the records of a dataset."""
-        return self.root / "datasets" / f"{_file_name(name)}-{fingerprint[:16]}"
+        return _dataset_folder(self.root, name, fingerprint)
 
     # -- predictions -------------------------------------------------------------------------------------
 
@@ -520,26 +600,47 @@ class Workspace:
             # Specs are read one by one as results are asked for, in the order of the files.
             specs = iter(map_files(read_spec, uncatalogued))
             for file in files:
-                text = catalogue.get(file.path.stem)
-                spec = next(specs) if text is None else ResultSpec.from_json(json.loads(text))
+                key = file.path.stem
+                text = catalogue.get(key)
+                spec = next(specs) if text is None else ResultSpec.from_text(text, key)
                 yield Result(file.classifier, file.setting, spec)
 
     def prediction_files(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[ResultFile]:
-        """The files of the complete results, by name; no file is opened."""
+        """The files of the complete results, by name; no file is opened.
+
+        Copies that a cloud drive or a person left under another name are ignored, with a note.
+        """
         classifiers = set(classifiers)
         settings = set(settings)
-        folder = self.root / "predictions"
         paths: list[Location] = []
+        strays: list[Location] = []
         for classifier_pattern in self._folder_patterns(classifiers):
             for setting_pattern in self._folder_patterns(settings):
-                paths += folder.glob(f"{classifier_pattern}/{setting_pattern}/*.parquet")
-        for path in sorted(paths):
-            classifier, setting = map(unquote, path.parts[-3:-1])
+                for path in self.glob(f"predictions/{classifier_pattern}/{setting_pattern}/*.parquet"):
+                    if _FILE_OF_KEY.fullmatch(path.name):
+                        paths.append(path)
+                    else:
+                        strays.append(path)
+        self._note_strays(strays)
+        paths.sort()
+        for path in paths:
+            *_, classifier_folder, setting_folder, _ = path.parts
+            classifier = unquote(classifier_folder)
+            setting = unquote(setting_folder)
             if classifiers and classifier not in classifiers:
                 continue
             if settings and setting not in settings:
                 continue
             yield ResultFile(classifier, setting, path)
+
+    def _note_strays(self, paths: Sequence[Location]) -> None:
+        """Report files that are no results, once for each workspace that is opened."""
+        if not paths or self._noted_strays:
+            return
+        self._noted_strays = True
+        names = listed(sorted(path.name for path in paths), 3)
+        text = f"{self.root}: {len(paths)} files in predictions are ignored, because their names are no keys of results"
+        warn_user(ResultWarning(f"{text}: {names}. They may be deleted", "stray-files"))
 
     def _folder_patterns(self, names: Set[str]) -> list[str]:
         """Patterns for the folders of these names; the caller filters by name, as a pattern may match more.
@@ -585,9 +686,7 @@ class Workspace:
 
     def _images_of(self, spec: ResultSpec) -> SettingImages:
         """The images, the label space and the labels that predictions in a setting are compared with."""
-        dataset = spec.dataset
-        folder = self.dataset_folder(dataset.name, dataset.fingerprint)
-        return _read_rows(self.files, folder, dataset.name, dataset.fingerprint, self.space(spec.space))
+        return _read_rows(self.files, spec.dataset.name, spec.dataset.fingerprint, spec.space)
 
     def read(
         self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
@@ -597,7 +696,7 @@ class Workspace:
             return result.passes.read(self, result, top_k=top_k, confidence=confidence, scores=scores)
         path = self.predictions_path(result)
         try:
-            block = read_block(path, top_k=top_k, confidence=confidence, scores=scores, key=result.key)
+            block = self._recent.read(path, result.key, top_k, confidence, scores)
         except FileNotFoundError as error:
             raise damaged(path, "it is missing") from error
         ids, space, used = self._images_of(result.spec)
@@ -637,27 +736,46 @@ def space_key(space: LabelSpace) -> str:
     return f"{space.name}-{space.fingerprint}"
 
 
-@lru_cache(maxsize=64)
-def _read_dataset(files: SealedFiles, folder: Location, name: str, fingerprint: str) -> DatasetRecord:
+def _dataset_folder(root: Location, name: str, fingerprint: str) -> Location:
+    return root / "datasets" / f"{_file_name(name)}-{fingerprint[:16]}"
+
+
+def _space_path(root: Location, key: str) -> Location:
+    return root / "spaces" / f"{_file_name(key)}.json"
+
+
+# The caches hold the datasets and label spaces of a large suite. A released benchmark is a hundred datasets with the
+# same images, whose ids are kept once.
+_CACHED_RECORDS = 512
+
+
+@lru_cache(maxsize=_CACHED_RECORDS)
+def _read_dataset(files: SealedFiles, name: str, fingerprint: str) -> DatasetRecord:
+    folder = _dataset_folder(files.root, name, fingerprint)
     try:
         record = files.read_json(folder / "record.json")
         table = files.read_table(folder / "images.parquet")
     except FileNotFoundError as error:
         raise _missing(f"the record of dataset {name!r}", error) from error
     with explained(folder):
-        space_path = files.root / "spaces" / f"{_file_name(record['space'])}.json"
         label_sets = None
         if "labels" in table.column_names:
             label_sets = [tuple(classes) for classes in table.column("labels").to_pylist()]
         return DatasetRecord(
             name=name,
             fingerprint=fingerprint,
-            space=_read_space(files, space_path, record["space"]),
-            ids=table.column("id").to_pylist(),
+            space=_read_space(files, record["space"]),
+            ids=_kept_ids(tuple(table.column("id").to_pylist())),
             labels=table.column("label").to_numpy().astype(np.int32),
             label_sets=label_sets,
             list_name=record.get("list", ""),
         )
+
+
+@lru_cache(maxsize=_CACHED_RECORDS)
+def _kept_ids(ids: tuple[str, ...]) -> list[str]:
+    """The same list for the same ids, which saves memory and lets readers see at once that images are the same."""
+    return list(ids)
 
 
 def _missing(record: str, error: FileNotFoundError) -> StoreError:
@@ -668,14 +786,15 @@ def _missing(record: str, error: FileNotFoundError) -> StoreError:
     )
 
 
-@lru_cache(maxsize=64)
-def _read_rows(files: SealedFiles, folder: Location, name: str, fingerprint: str, target: LabelSpace) -> SettingImages:
-    """The images of a dataset that a setting with the label space ``target`` uses."""
-    record = _read_dataset(files, folder, name, fingerprint)
+@lru_cache(maxsize=_CACHED_RECORDS)
+def _read_rows(files: SealedFiles, name: str, fingerprint: str, space: str) -> SettingImages:
+    """The images of a dataset that a setting with the label space of this key uses."""
+    record = _read_dataset(files, name, fingerprint)
+    target = _read_space(files, space)
     used = setting_rows(record.labels, record.space, target, record.label_sets)
     ids = record.ids
     if len(used.rows) < len(record.ids):
-        ids = [record.ids[row] for row in used.rows]
+        ids = _kept_ids(tuple(record.ids[row] for row in used.rows))
     return SettingImages(ids, target, used)
 
 
@@ -695,7 +814,9 @@ def read_space(files: SealedFiles, path: Location, key: str) -> LabelSpace:
     return space
 
 
-_read_space = lru_cache(maxsize=256)(read_space)
+@lru_cache(maxsize=_CACHED_RECORDS)
+def _read_space(files: SealedFiles, key: str) -> LabelSpace:
+    return read_space(files, _space_path(files.root, key), key)
 
 
 def read_settings(path: Location) -> dict[str, SettingRecord]:
@@ -717,7 +838,7 @@ def _is_intact_settings_file(path: Location) -> bool:
 
 def blocks_in(folder: Location) -> list[Location]:
     """The blocks of an unfinished result, in order."""
-    return sorted(folder.glob("[0-9]*.parquet"))
+    return sorted(path for path in folder.glob("[0-9]*.parquet") if _BLOCK_NAME.fullmatch(path.stem))
 
 
 def block_range(path: Location) -> tuple[int, int | None]:

@@ -1,0 +1,106 @@
+"""Blocks of models that may have changed since their last comparison.
+
+A run compares the scores of a model on fixed images from time to time, and removes the blocks since the last comparison
+if the model has changed (``runs.behaviour``). A run that is killed can't, so each process keeps a list of these blocks
+in the workspace. Its owner holds a lock as long as it lives; the next run removes the blocks on lists without an owner.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+from shiftbench.io.atomic import write_bytes
+from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import Location, inside, is_object, relative
+from shiftbench.store.workspace import Workspace
+
+_PREFIX = "unchecked-"
+
+
+class UncheckedBlocks:
+    """The list of one process: blocks that were written since the last comparison of their model.
+
+    An object store has no locks, so nobody could tell whether the owner of a list is alive: no list is kept there.
+
+    Args:
+        workspace: Where the blocks and the list are.
+        run: The id of the run; its lists are removed when the run has compared its models for the last time.
+    """
+
+    def __init__(self, workspace: Workspace, run: str) -> None:
+        self.workspace = workspace
+        self.run = run
+        self._names: set[str] = set()
+        self._path: Location | None = None
+        self._lock = ExitStack()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return UncheckedBlocks, (self.workspace, self.run)
+
+    def add(self, blocks: Iterable[Location]) -> None:
+        """Put blocks on the list, before they are written."""
+        self._change(self._names | self._relative(blocks))
+
+    def remove(self, blocks: Iterable[Location]) -> None:
+        """Take blocks off the list, after a comparison or when they are withdrawn."""
+        self._change(self._names - self._relative(blocks))
+
+    def close_run(self) -> None:
+        """Remove all lists of the run: its models were compared for the last time."""
+        self._change(set())
+        for path in _lists(self.workspace, self.run):
+            path.unlink(missing_ok=True)
+
+    def _relative(self, blocks: Iterable[Location]) -> set[str]:
+        return {relative(block, self.workspace.root).as_posix() for block in blocks}
+
+    def _change(self, names: set[str]) -> None:
+        if names == self._names or is_object(self.workspace.root):
+            return
+        self._names = names
+        if self._path is None:
+            owner = f"{_PREFIX}{self.run}-{os.getpid()}-{secrets.token_hex(4)}"
+            lock = self.workspace.lock_path(owner)
+            self._lock.enter_context(file_lock(lock, wait=False))
+            self._path = lock.with_suffix(".json")
+        if names:
+            write_bytes(self._path, json.dumps(sorted(names)).encode())
+        else:
+            self._path.unlink(missing_ok=True)
+            self._lock.close()
+            self._path = None
+
+
+def _lists(workspace: Workspace, run: str = "") -> list[Location]:
+    return sorted(workspace.glob(f"locks/{_PREFIX}{run}*.json"))
+
+
+def remove_unchecked_blocks(workspace: Workspace) -> int:
+    """Remove the blocks on lists whose owners were killed; returns their number."""
+    removed = 0
+    if is_object(workspace.root):
+        return removed
+    # A process that was killed between taking its lock and writing its list leaves a lock alone.
+    lists = {lock.with_suffix(".json") for lock in workspace.glob(f"locks/{_PREFIX}*.lock")}
+    for path in sorted(lists.union(_lists(workspace))):
+        with file_lock(path.with_suffix(".lock"), wait=False) as is_free:
+            if not is_free:
+                continue
+            for name in _names_in(path):
+                inside(workspace.root / name, workspace.root).unlink(missing_ok=True)
+                removed += 1
+            path.unlink(missing_ok=True)
+    return removed
+
+
+def _names_in(path: Location) -> list[str]:
+    """The blocks on a list; only names below the folder of blocks count."""
+    try:
+        names = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [name for name in names if str(name).startswith("shards/") and ".." not in str(name).split("/")]

@@ -1,0 +1,183 @@
+"""Links in the workspace of a stranger: nothing behind them is removed, emptied or written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shiftbench.errors import StoreError
+from shiftbench.hardening import load_recipe, train
+from shiftbench.hardening.training.loop import TOP
+from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import LinkedFolderError, remove_tree
+from shiftbench.outputs.record import OutputRecord, write_files
+from shiftbench.store.maintenance import Damage, compact, find_to_remove, remove_results, repair, verify
+from shiftbench.store.unchecked import remove_unchecked_blocks
+from shiftbench.store.workspace import Workspace
+from tests.runs.helpers import brightest_channel, colour_folder
+from tests.runs.test_evaluate import run_small
+
+pytestmark = pytest.mark.reliability("links in workspaces")
+
+#: Folders of a workspace that a stranger may replace by links, or add as links.
+PLACES = (
+    "datasets", "datasets/x", "datasets/x-0/problems", "spaces", "settings", "runs", "behaviour", "monitors",
+    "predictions",
+    "predictions/m", "predictions/m/s", "images", "images/m", "images/m/s", "shards", "shards/m", "shards/m/s",
+    "shards/m/s/0", "locks",
+)  # fmt: skip
+#: Names that the commands look for.
+FILES = ("settings.json", "0.parquet", "000.parquet", "000.images", "run.lock", "record.json", "images.parquet")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return colour_folder(tmp_path_factory.mktemp("data") / "pictures")
+
+
+@pytest.fixture(scope="module")
+def _made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made")
+    run_small(data, root, suite="clean")
+    return root
+
+
+@pytest.fixture
+def root(_made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(_made, tmp_path / "hers")
+    return tmp_path / "hers"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """My own files, which have the names of files of a workspace at every depth."""
+    folder = tmp_path / "home"
+    for depth in ("", "a", "a/b", "a/b/c"):
+        (folder / depth).mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            (folder / depth / name).write_text("mine")
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def put_link(root: Path, place: str, home: Path) -> Path:
+    link = root / place
+    if link.is_dir():
+        shutil.rmtree(link)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(home, target_is_directory=True)
+    return link
+
+
+def repair_all(root: Path) -> None:
+    workspace = Workspace(root, create=False, damaged_too=True)
+    repair(workspace, list(verify(workspace)))
+
+
+def compact_all(root: Path) -> None:
+    compact(Workspace(root, create=False))
+
+
+def remove_all(root: Path) -> None:
+    workspace = Workspace(root, create=False)
+    remove_results(workspace, find_to_remove(workspace, (), ()))
+
+
+@pytest.mark.parametrize("command", [repair_all, compact_all, remove_all])
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_behind_a_link_is_touched(root: Path, home: Path, place: str, command: Callable[[Path], None]) -> None:
+    put_link(root, place, home)
+    before = content(home)
+    try:
+        command(root)
+    except StoreError as error:
+        assert isinstance(error, LinkedFolderError), error
+    assert content(home) == before
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_repair_removes_the_link_alone_and_then_the_rest(root: Path, home: Path, place: str, data: Path) -> None:
+    link = put_link(root, place, home)
+    before = content(home)
+    [damage] = verify(Workspace(root, create=False))
+    assert damage == Damage(place, damage.why)
+    repair_all(root)
+    assert not link.is_symlink()
+    repair_all(root)
+    run_small(data, root, suite="clean")
+    assert list(verify(Workspace(root, create=False))) == []
+    assert content(home) == before
+
+
+@pytest.mark.parametrize("place", ["datasets", "locks", "predictions", "runs", "shards", "settings", "spaces"])
+def test_a_run_writes_nothing_through_a_link(root: Path, home: Path, place: str, data: Path) -> None:
+    put_link(root, place, home)
+    before = content(home)
+    with pytest.raises(LinkedFolderError) as caught:
+        run_small(data, root, functions={"other": brightest_channel})
+    assert str(root / place) in str(caught.value)
+    assert content(home) == before
+
+
+def test_a_lock_that_is_a_link_does_not_empty_its_target(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    (tmp_path / "a.lock").symlink_to(mine)
+    with file_lock(tmp_path / "a.lock", wait=True) as is_held:
+        assert is_held
+    assert mine.read_text() == "mine"
+
+
+def test_removing_a_linked_tree_removes_the_link(tmp_path: Path, home: Path) -> None:
+    before = content(home)
+    link = tmp_path / "link"
+    link.symlink_to(home, target_is_directory=True)
+    remove_tree(link)
+    assert not link.is_symlink()
+    assert content(home) == before
+
+
+def test_a_workspace_may_itself_be_reached_by_a_link(root: Path, tmp_path: Path, data: Path) -> None:
+    (tmp_path / "short").symlink_to(root, target_is_directory=True)
+    run_small(data, tmp_path / "short", suite="clean")
+    assert list(verify(Workspace(tmp_path / "short", create=False))) == []
+
+
+def test_output_folders_with_links_are_refused(tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "fog").symlink_to(home, target_is_directory=True)
+    record = OutputRecord(folder, "record.json", "a test", {"seed": 0})
+    before = content(home)
+    with pytest.raises(LinkedFolderError):
+        write_files(record, [("fog/1.txt", lambda path: path.write_text("written"))])
+    assert content(home) == before
+
+
+def test_training_writes_nothing_through_a_link(tmp_path: Path, home: Path) -> None:
+    before = content(home)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / TOP).symlink_to(home, target_is_directory=True)
+    with pytest.raises(LinkedFolderError):
+        train(load_recipe("cifar-standard"), tmp_path / "run", data=str(home))
+    assert content(home) == before
+
+
+@pytest.mark.parametrize("link", ["shards", "shards/m", "locks"])
+def test_a_list_of_unchecked_blocks_removes_nothing_behind_a_link(link: str, root: Path, home: Path) -> None:
+    """The next run removes the blocks that a killed run never compared; the list may come from a stranger."""
+    put_link(root, link, home)
+    (root / "locks").mkdir(exist_ok=True)
+    names = ["shards/settings.json", "shards/a/settings.json", "shards/m/settings.json", "shards/m/a/0.parquet"]
+    (root / "locks" / "unchecked-run-1-0.json").write_text(json.dumps(names))
+    before = content(home)
+    with pytest.raises(LinkedFolderError):
+        remove_unchecked_blocks(Workspace(root, create=False, damaged_too=True))
+    assert content(home) == before
