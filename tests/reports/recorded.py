@@ -29,15 +29,24 @@ def record(
     confidence: float = 0.9,
     dataset: str | None = None,
     labels_of_model: str = "",
+    weights: str = "",
+    made_by: str | None = None,
 ) -> Result:
-    """The first ``hits`` images are classified correctly, the others as the next class."""
+    """The first ``hits`` images are classified correctly, the others as the next class.
+
+    Models of one name with other ``weights`` are several versions.
+    """
     classes = label_space(space) if isinstance(space, str) else space
     workspace, name = Workspace(root), dataset or setting
     labels = (np.arange(images) % len(classes)).astype(np.int32)
     fingerprint = f"{images:08x}{len(name):016x}"
     workspace.record_dataset(name, fingerprint, classes, [str(i) for i in range(images)], labels, {"name": name})
     workspace.record_space(classes)
-    about = {"fingerprint": model.encode().hex()[:12], "engine": "recorded", "labels": labels_of_model or classes.name}
+    about = {
+        "fingerprint": (weights + model).encode().hex()[:12],
+        "engine": "recorded",
+        "labels": labels_of_model or classes.name,
+    }
     spec = ResultSpec(
         classifier=ClassifierRecord(about),
         dataset=DatasetRef({"name": name, "fingerprint": fingerprint}),
@@ -49,6 +58,7 @@ def record(
         metric="top1",
         provenance=f"{name} ({images} images)",
         family="f" if member else None,
+        made_by=made_by,
     )
     result = Result(model, setting, spec)
     described = Setting(setting, name, space=classes.name, reference=reference, member=member)

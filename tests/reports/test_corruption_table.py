@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -21,13 +20,15 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, SettingRecord
-from shiftbench.store.workspace import Result
+from shiftbench.store.workspace import Result, Workspace
 from tests.metrics.making import with_hits
 from tests.reports.recorded import record
 
 
 class Shelf:
     """A workspace that holds predictions in memory."""
+
+    root = Path("shelf")
 
     def __init__(self, found: list[Predictions]) -> None:
         self.results = [
@@ -77,9 +78,19 @@ def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
     return Shelf(found)
 
 
+class ShelfRun(StoredResults):
+    """Results on a shelf, where every model has one version."""
+
+    def __init__(self, stored: Shelf, results: list[Result]) -> None:
+        self.workspace = cast(Workspace, stored)
+        self.settings_left_out = ()
+        self.results = results
+        self._computed = {}
+
+
 def run_of(stored: Shelf, results: list[Result] | None = None) -> StoredResults:
     chosen = stored.results if results is None else results
-    return cast(StoredResults, SimpleNamespace(workspace=stored, results=chosen, classifiers=["good", "bad"]))
+    return ShelfRun(stored, chosen)
 
 
 def table_of(stored: Shelf, results: list[Result] | None = None, baseline: str | None = None) -> Table:
@@ -178,3 +189,14 @@ def test_corruptions_that_alexnet_was_not_evaluated_on(tmp_path: Path, others: t
     assert found.get(("val-c", "mean CE at 3")) == (pytest.approx(wanted) if others else None)
     drawn = error_map_of_run(run)
     assert ("style_transfer" in drawn.columns) is not bool(others) and bool(others) == ("style" in str(drawn.notes))
+
+
+def test_a_model_that_is_always_wrong_shares_the_column(tmp_path: Path) -> None:
+    """Its interval is an exact bound, because its images show no spread."""
+    for model, hits in (("never", 0), ("often", 60)):
+        for severity in (1.0, 3.0):
+            member = Member("photos-c", "fog", severity)
+            record(tmp_path, f"photos-c.fog.{severity:g}", 100, hits, model=model, member=member)
+    table = sb.Run.open(tmp_path).corruption_table()
+    assert [column.heading for column in table.columns] == ["model", "photos-c", "photos-c", "fog"]
+    assert [row["classifier"] for row in table.shown] == ["never", "often"]

@@ -15,9 +15,11 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import baseline_of, baselines
-from shiftbench.reports.placement import effective_of, own_results, place_models, published_study
+from shiftbench.reports.placement import effective_of, own_results, place_models, published_study, why_apart
 from shiftbench.reports.summary import summarise
 from shiftbench.settings.base import Member
+from shiftbench.store.spec import DatasetRef, ResultSpec, ShiftRecord
+from shiftbench.store.workspace import Result, Workspace, space_key
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.fits import FEW_MODELS
 from shiftbench.studies.results import Results
@@ -176,7 +178,7 @@ _FOG = "imagenet-c.fog.3_in-memory"
 def test_only_the_same_measurement_shares_a_column(
     tmp_path: Path, setting: str, images: int, space: str, shared: bool
 ) -> None:
-    record(tmp_path / "w", setting, images, images // 2, space=space)
+    record(tmp_path / "w", setting, images, images // 2, space=space, made_by="testbed")
     name = "val" if setting == "imagenet-val" else setting
     joined = _published_table().with_own(own_results(sb.Run.open(tmp_path / "w")))
     found = joined.of(name)
@@ -184,6 +186,13 @@ def test_only_the_same_measurement_shares_a_column(
     assert not shared or found["mine"] == pytest.approx(50.0, abs=0.01)
     assert (f"{name} (own)" in joined.settings) is not shared and (name in joined.apart) is not shared
     assert shared or joined.of(f"{name} (own)") == {"mine": pytest.approx(50.0, abs=0.1)}
+
+
+def test_predictions_on_corruptions_of_unknown_origin_are_kept_apart(tmp_path: Path) -> None:
+    record(tmp_path / "w", _FOG, 50_000, 25_000)
+    joined = _published_table().with_own(own_results(sb.Run.open(tmp_path / "w")))
+    assert set(joined.of(_FOG)) == {"a", "b"} and set(joined.of(f"{_FOG} (own)")) == {"mine"}
+    assert "--made-by testbed" in joined.apart[_FOG]
 
 
 def test_a_sample_and_the_whole_set_of_one_model(tmp_path: Path) -> None:
@@ -250,3 +259,20 @@ def test_no_line_through_too_few_published_models(tmp_path: Path) -> None:
     with pytest.raises(StudyError) as raised:
         published_study(run, "imagenet-a")
     assert str(FEW_MODELS) in str(raised.value.found)
+
+
+@pytest.mark.parametrize("textures", ["procedural v1", "original pictures"])
+def test_frost_of_our_own_textures_is_another_measurement(tmp_path: Path, textures: str) -> None:
+    name = "imagenet-c.frost.3_in-memory"
+    setting = known_settings()[name]
+    shift = {**setting.shift.describe(), "frost": {"textures": textures}}
+    space = label_space(setting.space or "imagenet-1k")
+    spec = ResultSpec(
+        dataset=DatasetRef({"name": "val", "fingerprint": "f"}),
+        images=50,
+        shift=ShiftRecord(shift),
+        space=space_key(space),
+    )
+    why = why_apart(Workspace(tmp_path / "w"), Result("m", name, spec))
+    assert ("textures" in why) == (textures == "procedural v1")
+    assert why

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.metrics.bootstrap import EXACT_BOUND
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.scores import ScoreGrid, in_one_column, score_table
@@ -34,7 +34,7 @@ def score(value: float, n: int = 200, *, metric: str = "top1", provenance: str =
 def grid(classifiers: int, settings: int, n: int = 114) -> Table:
     chance = random.Random(0)
     return score_table(
-        (f"efficientnet-lite{i}", f"demo-c.corruption_{j}.3", score(chance.uniform(0.2, 0.99), n))
+        SettingScore(f"efficientnet-lite{i}", f"demo-c.corruption_{j}.3", score(chance.uniform(0.2, 0.99), n))
         for i in range(classifiers)
         for j in range(settings)
     )
@@ -47,7 +47,7 @@ def bold(table: Table) -> list[str]:
 
 def test_one_column_a_setting_and_metric() -> None:
     table = ScoreGrid(
-        (who, where, score(0.5, metric=metric))
+        SettingScore(who, where, score(0.5, metric=metric))
         for who in "ab"
         for where in ("clean", "fog")
         for metric in ("top1", "top5")
@@ -63,11 +63,11 @@ def test_one_column_a_setting_and_metric() -> None:
 def test_two_provenances_never_share_a_column() -> None:
     table = score_table(
         [
-            ("a", "fog", score(0.5, provenance="released files")),
-            ("b", "fog", score(0.6, provenance="in memory")),
-            ("a", "clean", score(0.9, provenance="val")),
-            ("a", "snow", score(0.4, provenance="in memory")),
-            ("b", "snow", score(0.4, provenance="released files")),
+            SettingScore("a", "fog", score(0.5, provenance="released files")),
+            SettingScore("b", "fog", score(0.6, provenance="in memory")),
+            SettingScore("a", "clean", score(0.9, provenance="val")),
+            SettingScore("a", "snow", score(0.4, provenance="in memory")),
+            SettingScore("b", "snow", score(0.4, provenance="released files")),
         ]
     )
     headings = [column.heading for column in table.columns]
@@ -84,49 +84,57 @@ def test_two_provenances_never_share_a_column() -> None:
 def test_level_and_method_are_kept_apart_too(change: dict[str, float | str]) -> None:
     from dataclasses import replace
 
-    table = ScoreGrid([("a", "fog", score(0.5)), ("b", "fog", replace(score(0.5), **change))])  # type: ignore[arg-type]
+    table = ScoreGrid([SettingScore("a", "fog", score(0.5)), SettingScore("b", "fog", replace(score(0.5), **change))])  # type: ignore[arg-type]
     assert [column.mark for column in table.columns] == ["a", "b"]
     assert any(note.startswith("(b)") and ("90 %" in note or "wilson" in note) for note in table.notes())
 
 
 def test_another_n_is_marked_and_explained() -> None:
-    table = score_table([("a", "fog", score(0.5)), ("b", "fog", score(0.5)), ("c", "fog", score(0.5, n=198))])
+    table = score_table(
+        [
+            SettingScore("a", "fog", score(0.5)),
+            SettingScore("b", "fog", score(0.5)),
+            SettingScore("c", "fog", score(0.5, n=198)),
+        ]
+    )
     assert [table.columns[1].cell(row).mark for row in table.shown] == ["", "", "*"]
     assert "* another number of images than its column: c n = 198 in fog" in table.notes
 
 
 def test_settings_of_different_size_show_their_n() -> None:
-    table = score_table([("a", "x", score(0.5, 50_000)), ("a", "y", score(0.5, 7500))])
+    table = score_table([SettingScore("a", "x", score(0.5, 50_000)), SettingScore("a", "y", score(0.5, 7500))])
     for text in (table.to_text(80), table.to_markdown(), table.to_latex()):
         assert "50,000" in text and "7,500" in text
-    assert "n = 200" in score_table([("a", "x", score(0.5))]).to_text(80)
+    assert "n = 200" in score_table([SettingScore("a", "x", score(0.5))]).to_text(80)
 
 
 def test_contradicting_scores_are_refused_and_repeated_ones_are_not() -> None:
-    same = ("a", "fog", score(0.5))
+    same = SettingScore("a", "fog", score(0.5))
     assert len(ScoreGrid([same, same]).columns) == 1
-    undefined = ("a", "fog", Score("top1", NAN, 0, 1, 0))
+    undefined = SettingScore("a", "fog", Score("top1", NAN, 0, 1, 0))
     assert len(ScoreGrid([undefined, undefined]).columns) == 1
     with pytest.raises(ShiftbenchError) as caught:
-        ScoreGrid([same, ("a", "fog", score(0.6))])
+        ScoreGrid([same, SettingScore("a", "fog", score(0.6))])
     assert caught.value.found == "top1 0.5 and 0.6"
 
 
 def test_bold_is_best_or_not_clearly_worse() -> None:
     """b's interval reaches up to 88.8: into a's, from 85.0, though not up to its 90."""
-    table = score_table([("a", "x", score(0.9)), ("b", "x", score(0.84)), ("c", "x", score(0.5))])
+    table = score_table(
+        [SettingScore("a", "x", score(0.9)), SettingScore("b", "x", score(0.84)), SettingScore("c", "x", score(0.5))]
+    )
     assert bold(table) == ["a", "b"] and any(note.startswith("bold: best") for note in table.notes)
 
 
 def test_bold_follows_the_direction() -> None:
-    entries = [("a", "x", score(0.9, better=False)), ("b", "x", score(0.2, better=False))]
+    entries = [SettingScore("a", "x", score(0.9, better=False)), SettingScore("b", "x", score(0.2, better=False))]
     assert bold(score_table(entries)) == ["b"]
 
 
 @pytest.mark.parametrize("values", [[0.9], [0.9, 0.89], [0.5, 0.5], [0.9, NAN]])
 def test_nothing_is_bold_where_nothing_stands_out(values: list[float]) -> None:
     scores = [Score("top1", NAN, 0, 1, 0) if math.isnan(value) else score(value) for value in values]
-    table = score_table((f"m{i}", "x", one) for i, one in enumerate(scores))
+    table = score_table(SettingScore(f"m{i}", "x", one) for i, one in enumerate(scores))
     assert bold(table) == [] and not any(note.startswith("bold") for note in table.notes)
 
 
@@ -188,12 +196,14 @@ bold: best, or its
 
 
 def test_a_very_narrow_terminal_in_full() -> None:
-    table = score_table([("small", "imagenet-a", score(0.3)), ("large", "imagenet-a", score(0.8))])
+    table = score_table(
+        [SettingScore("small", "imagenet-a", score(0.3)), SettingScore("large", "imagenet-a", score(0.8))]
+    )
     assert table.to_text(22) == NARROW
 
 
 def test_colours_only_where_there_are_some() -> None:
-    table = score_table([("a", "x", score(0.9)), ("b", "x", score(0.2))])
+    table = score_table([SettingScore("a", "x", score(0.9)), SettingScore("b", "x", score(0.2))])
     coloured = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
     with coloured.capture() as capture:
         coloured.print(table)
@@ -204,7 +214,7 @@ def test_colours_only_where_there_are_some() -> None:
 
 def test_markup_in_names_is_text() -> None:
     """Rich would read [red] and [/] as commands."""
-    text = score_table([("[red]a[/]", "[/x]", score(0.5))], title="[b]t").to_text(80)
+    text = score_table([SettingScore("[red]a[/]", "[/x]", score(0.5))], title="[b]t").to_text(80)
     assert "[red]a[/]" in text and "[/x]" in text and "[b]t" in text
 
 
@@ -218,7 +228,9 @@ def test_empty_table() -> None:
 
 def test_csv_is_tidy_and_exact() -> None:
     one = score(1 / 3, 300, provenance='ids "a", b')
-    table = score_table([("net, v_1", "fog", one), ("=cmd", "fog", Score("top1", NAN, 0, 1, 0, provenance="p"))])
+    table = score_table(
+        [SettingScore("net, v_1", "fog", one), SettingScore("=cmd", "fog", Score("top1", NAN, 0, 1, 0, provenance="p"))]
+    )
     first, second = csv.DictReader(io.StringIO(table.to_csv()))
     assert (first["classifier"], first["setting"], first["provenance"]) == ("net, v_1", "fog", 'ids "a", b')
     assert (float(first["value"]), float(first["low"]), float(first["high"])) == (one.value, one.low, one.high)
@@ -227,7 +239,9 @@ def test_csv_is_tidy_and_exact() -> None:
 
 
 def test_json_is_strict() -> None:
-    table = score_table([("a", "x", Score("top1", NAN, 0, 1, 0)), ("b", "x", score(0.5))], title="t")
+    table = score_table(
+        [SettingScore("a", "x", Score("top1", NAN, 0, 1, 0)), SettingScore("b", "x", score(0.5))], title="t"
+    )
     data = json.loads(table.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert data["title"] == "t"
     assert {row["classifier"]: row["value"] for row in data["scores"]} == {"a": None, "b": 0.5}
@@ -248,7 +262,7 @@ MARKDOWN = """\
 
 
 def test_markdown_in_full() -> None:
-    table = score_table([("a_b", "fog", score(0.9)), ("c|d", "fog", score(0.2))])
+    table = score_table([SettingScore("a_b", "fog", score(0.9)), SettingScore("c|d", "fog", score(0.2))])
     assert table.to_markdown() == MARKDOWN
 
 
@@ -269,7 +283,7 @@ a\_b \& c & \textbf{90.0} {\scriptsize [85.0, 93.8]} \\
 
 
 def test_latex_in_full() -> None:
-    table = score_table([("a_b & c", "fog_3", score(0.9)), ("50%", "fog_3", score(0.2))])
+    table = score_table([SettingScore("a_b & c", "fog_3", score(0.9)), SettingScore("50%", "fog_3", score(0.2))])
     assert table.to_latex() == LATEX
 
 
@@ -285,7 +299,9 @@ def test_written_by_suffix(tmp_path: Path) -> None:
 
 def test_of_many_provenances_the_shared_parts_are_shown() -> None:
     def lines(*texts: str) -> Table:
-        return score_table((("a", f"s{i}", score(0.5, provenance=text)) for i, text in enumerate(texts)), remarks=["!"])
+        return score_table(
+            (SettingScore("a", f"s{i}", score(0.5, provenance=text)) for i, text in enumerate(texts)), remarks=["!"]
+        )
 
     made = [f"val (50 images); in-memory; fog={i}" for i in range(8)]
     table = lines("val (50 images)", *made)
@@ -298,9 +314,9 @@ def test_of_many_provenances_the_shared_parts_are_shown() -> None:
 def test_a_bound_and_a_bootstrap_share_a_column() -> None:
     bound, bootstrap = EXACT_BOUND, "image bootstrap, 1,000 resamples"
     scores = [
-        ("sure", "o", Score("auroc", 1.0, 0.9, 1.0, 50, method=bound)),
-        ("other", "o", Score("auroc", 0.8, 0.7, 0.9, 50, method=bootstrap)),
-        ("sure", "p", Score("auroc", 1.0, 0.9, 1.0, 50, method=bound)),
+        SettingScore("sure", "o", Score("auroc", 1.0, 0.9, 1.0, 50, method=bound)),
+        SettingScore("other", "o", Score("auroc", 0.8, 0.7, 0.9, 50, method=bootstrap)),
+        SettingScore("sure", "p", Score("auroc", 1.0, 0.9, 1.0, 50, method=bound)),
     ]
     assert len(ScoreGrid(scores).columns) == 3, "as they are, the methods keep them apart"
     columns = ScoreGrid(in_one_column(scores)).columns

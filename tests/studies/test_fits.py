@@ -17,6 +17,7 @@ from shiftbench.errors import UnknownNameError
 from shiftbench.studies import StudyError, fit, fit_piecewise
 from shiftbench.studies.base import SCALES, get_scale, inverse_logit, logit, recognise_unit
 from shiftbench.studies.fits import TESTBED_SEED, Procedure, resampled_lines
+from tests.raised import raises
 
 Function = Callable[[FloatArray], FloatArray]
 
@@ -138,7 +139,7 @@ def test_mappings_are_matched_by_name_and_baseline_by_name() -> None:
     assert line.models == ("a", "b", "c")
     assert line.slope == fit([60, 70, 80], [47, 58, 70]).slope
     assert fit(x, y, baseline=[True, True, True, False]).slope == line.slope
-    with pytest.raises(StudyError, match="nobody"):
+    with raises(StudyError, found="nobody", expected="of a, b, c, d"):
         fit(x, y, baseline=["a", "nobody"])
 
 
@@ -189,18 +190,18 @@ def test_impossible_fits_say_why(x: list[float], y: list[float], message: str) -
 
 
 def test_a_model_twice_is_refused() -> None:
-    with pytest.raises(StudyError, match="found:    a"):
+    with raises(StudyError, found="a", expected="one row for each model", hint="drop or rename one of them"):
         fit([60, 70, 80], [40, 50, 60], models=["a", "b", "a"])
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(UnknownNameError, match="logit"):
+    with raises(UnknownNameError, name="logistic"):
         fit([60, 70], [40, 50], scale="logistic")
-    with pytest.raises(StudyError, match="procedure"):
+    with raises(StudyError, found="mine", expected="shiftbench or testbed"):
         fit([60, 70], [40, 50], procedure="mine")
-    with pytest.raises(StudyError, match="unit"):
+    with raises(StudyError, found="permille", expected="percent or fraction"):
         fit([60, 70], [40, 50], unit="permille")
-    with pytest.raises(StudyError, match="level"):
+    with raises(StudyError, found=95, expected="between 0 and 1, such as 0.95"):
         fit([60, 70], [40, 50], level=95)
 
 

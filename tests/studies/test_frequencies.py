@@ -12,6 +12,7 @@ import pytest
 from shiftbench.studies import StudyError
 from shiftbench.studies.reproducibility import accuracy_by_frequency, bins_of, matched_frequencies, read_frequencies
 from tests.metrics.making import with_hits
+from tests.raised import raises
 
 
 def written(folder: Path, text: str) -> Path:
@@ -54,9 +55,9 @@ def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_missing_table_and_other_ids(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="no table"):
+    with raises(StudyError, expected="a .csv or .parquet file"):
         read_frequencies(tmp_path / "none.csv")
-    with pytest.raises(StudyError, match="no image of the setting"):
+    with raises(StudyError, found="images a, b; frequencies of x", expected="the same ids in both"):
         matched_frequencies({"x": 0.5}, ["a", "b"])
 
 
@@ -93,7 +94,7 @@ def test_frequency_bins() -> None:
     assert [one.images for one in bins] == [1, 2, 1, 2, 2]
     assert [one.accuracy for one in bins] == [0.5, 0.25, 0.0, 1.0, 1.0]
     assert all(one.low is not None and one.high is not None and one.low <= one.high for one in bins)
-    with pytest.raises(StudyError, match="one selection frequency"):
+    with raises(StudyError, found="1 for 2 images"):
         accuracy_by_frequency([1, 0], [0.5])
-    with pytest.raises(StudyError, match="shares"):
+    with raises(StudyError, expected="0 to 1, none missing"):
         accuracy_by_frequency([1, 0], [0.5, np.nan])

@@ -17,6 +17,7 @@ from shiftbench.studies.image_bootstrap import (
 )
 from shiftbench.studies.study import ShiftAxes, Study
 from tests.metrics.making import with_hits
+from tests.raised import raises
 
 OPTIONS = {"over_models": False, "level": 0.95, "resamples": 100, "seed": 1}
 
@@ -82,13 +83,13 @@ def test_from_predictions_pairs_by_id() -> None:
 
 def test_edges() -> None:
     x, y = hits(100, 4)
-    with pytest.raises(StudyError, match="fewer than two"):
+    with raises(StudyError, found="net"):
         image_bootstrap_of([with_hits(x[0])], [with_hits(y[0])])
-    with pytest.raises(StudyError, match="found:"):
+    with raises(StudyError, found="net", expected="one row for each model", hint="drop or rename one of them"):
         image_bootstrap_of([with_hits(x[0]), with_hits(x[1])], [with_hits(y[0])])
-    with pytest.raises(StudyError, match="100 and 50 images"):
+    with raises(StudyError, found="100 and 50 images"):
         image_bootstrap(x, y[:, :50], paired=True)
-    with pytest.raises(StudyError, match="models"):
+    with raises(StudyError, found="shapes (4, 100) and (2, 100) for 4 models"):
         image_bootstrap(x, y[:2])
     found, ids = common_hits([with_hits(x[0], classifier="a"), with_hits(x[1], classifier="b")])
     assert found.shape == (2, 100) and len(ids) == 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,45 @@ def test_verdicts_of_the_paper() -> None:
 
 def evidence(method: str, dataset: str, verdict: str, gain: float, excess: float | None = None) -> Evidence:
     return Evidence(method, dataset, 1, gain, None, None, None, None, excess, verdict)
+
+
+def from_images(method: str, dataset: str, verdict: str, gain: float, half_width: float) -> Evidence:
+    """Evidence with an interval, as a workspace gives it."""
+    return Evidence(method, dataset, 1, gain, gain - half_width, gain + half_width, None, None, None, verdict)
+
+
+def verdict_on(name: str, rows: list[Evidence]) -> str:
+    [finding] = [finding for finding in judge_faces(rows, ["imagenet-c"], TEXTURES) if finding.hypothesis == name]
+    return finding.verdict
+
+
+def test_multivariate_is_not_supported_by_few_images() -> None:
+    helps = [from_images(LARGER, "imagenet-r", "+", 5.1, 0.5), from_images(LARGER, "imagenet-a", "+", 5.1, 0.8)]
+    few_images = from_images(LARGER, "real-blurry-images", "0", 4.1, 4.3)
+    assert verdict_on("Multivariate", [*helps, few_images]) == "no evidence"
+    assert verdict_on("Multivariate", helps) == "contradicted"
+    # An interval that ends below what was gained elsewhere shows the difference.
+    many_images = from_images(LARGER, "real-blurry-images", "0", 1.0, 0.9)
+    assert verdict_on("Multivariate", [*helps, many_images]) == "supported"
+    # Another method that might help everywhere leaves the question open.
+    open_question = [
+        from_images(PRETRAINING, "imagenet-r", "+", 4, 1),
+        from_images(PRETRAINING, "imagenet-a", "0", 3, 4),
+    ]
+    assert verdict_on("Multivariate", [*helps, many_images, *open_question]) == "no evidence"
+
+
+def test_a_gain_beyond_the_reference_needs_its_interval() -> None:
+    def with_excess(excess: float, half_width: float, verdict: str = "+") -> list[Evidence]:
+        gained = from_images(LARGER, "imagenet-r", verdict, 5, 1)
+        low = excess - half_width
+        high = excess + half_width
+        return [replace(gained, excess=excess, excess_low=low, excess_high=high)]
+
+    assert verdict_on("Only IID Accuracy Matters", with_excess(2, 1)) == "contradicted"
+    assert verdict_on("Only IID Accuracy Matters", with_excess(2, 3)) == "no evidence"
+    assert verdict_on("Only IID Accuracy Matters", with_excess(0.2, 1, "0")) == "supported"
+    assert verdict_on("Only IID Accuracy Matters", with_excess(0.2, 2, "0")) == "no evidence"
 
 
 @pytest.mark.parametrize(
@@ -108,6 +148,7 @@ def test_deepfashion_is_scored_by_map(fashion: tuple[sb.Run, Path]) -> None:
     assert (one["dataset"], one["metric"]) == (REMIXED, "mean mean_average_precision") and len(shifted) == 8
     assert one["gain"] == pytest.approx(np.mean(gains)) and one["excess"] == pytest.approx(np.mean(gains) - usual)
     assert one["low"] < one["gain"] < one["high"] and 0 <= one["p"] <= 1
+    assert one["excess_low"] < one["excess"] < one["excess_high"]
     weighed = ["study", "hypotheses", "-w", workspace, "-m", models, "-s", shifted[0], "--json"]
     [one] = json.loads(call(*weighed).stdout)["evidence"]
     assert one["gain"] == pytest.approx(gains[0]) and one["metric"] == "mean_average_precision"

@@ -9,6 +9,7 @@ from scipy.stats import beta, pearsonr, spearmanr
 from shiftbench.studies import StudyError, correlate, effective_robustness, fit, relative_robustness
 from shiftbench.studies.fits import fisher_interval
 from shiftbench.studies.robustness import sentence
+from tests.raised import raises
 from tests.studies.test_fits import cloud
 
 
@@ -67,15 +68,15 @@ def test_missing_cells_get_a_word_and_no_nan() -> None:
     result = effective_robustness([60, 70, 80, np.nan], [40, 52, 65, 50], models=list("abcd"), resamples=0)
     assert set(result.rho) == {"a", "b", "c"} and "d" in result.notes[0]
     assert result.sources.startswith("none") and result.as_dict()["models"][0]["low"] is None
-    with pytest.raises(StudyError, match="'d'"):
+    with raises(StudyError, found="3 other models"):
         result["d"]
 
 
 def test_percent_against_a_line_in_fractions() -> None:
     line = fit([0.6, 0.7, 0.8], [0.4, 0.5, 0.65])
-    with pytest.raises(StudyError, match="percent against fraction"):
+    with raises(StudyError, found="accuracies in percent, a line in fraction"):
         effective_robustness([60.0], [50.0], line)
-    with pytest.raises(StudyError, match="a line and options"):
+    with raises(StudyError, found="baseline, scale"):
         effective_robustness([0.6], [0.5], line, scale="probit")
 
 
@@ -131,8 +132,59 @@ def test_correlation_edges() -> None:
     assert few.pearson_interval is None and "four" in few.notes[-1] and few.as_dict()["pearson_interval"] is None
     part = correlate({"a": 1.0, "b": 2.0, "c": 3.0, "d": 0.0}, {"a": 1.0, "b": 3.0, "c": 2.0}, over=["a", "b", "d"])
     assert part.n == 2 and "d" in part.notes[0]
-    with pytest.raises(StudyError, match="same for all models"):
+    with raises(StudyError, found="1 for 3 models"):
         correlate([1, 1, 1], [1, 2, 3])
-    with pytest.raises(StudyError, match="at least two"):
+    with raises(StudyError, found="1 model; left out, a value is missing: 1 model (2)"):
         correlate([1, np.nan], [1, 2])
     assert fisher_interval(1.0, 10, 0.95) == (1.0, 1.0)
+
+
+def test_most_new_ordinary_models_are_within_the_prediction_interval() -> None:
+    """The interval of rho omits the scatter of ordinary models: it would call many of them robust."""
+    rng = np.random.default_rng(6)
+    runs = 200
+    within = 0
+    called_robust_by_rho = 0
+    for _ in range(runs):
+        u = rng.uniform(0.5, 2.0, 13)
+        v = 0.9 * u - 0.8 + rng.normal(0, 0.12, 13)
+        x, y = 1 / (1 + np.exp(-u)), 1 / (1 + np.exp(-v))
+        names = [f"m{i}" for i in range(13)]
+        result = effective_robustness(
+            x, y, models=names, baseline=names[:12], n_x=100_000, n_y=100_000, resamples=200, unit="fraction"
+        )
+        row = result["m12"]
+        within += row.is_ordinary
+        called_robust_by_rho += not row.low <= 0 <= row.high
+    assert within / runs == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / runs))
+    assert called_robust_by_rho / runs > 0.25
+
+
+def test_the_prediction_interval_equals_that_of_another_library() -> None:
+    from scipy import stats
+
+    u = np.array([0.2, 0.3, 0.5, 0.7, 0.9])
+    v = np.array([0.1, 0.25, 0.4, 0.5, 0.85])
+    line = fit(u, v, scale="linear", unit="fraction", resamples=0)
+    known = stats.linregress(u, v)
+    residuals = v - known.slope * u - known.intercept
+    scatter = np.sqrt((residuals @ residuals) / 3)
+    # The variance of the line at x, from the errors of slope and intercept, and that of one more model.
+    at = 0.95
+    of_line = (known.stderr * (at - u.mean())) ** 2 + scatter**2 / 5
+    half = stats.t.ppf(0.975, 3) * np.sqrt(of_line + scatter**2)
+    interval = line.prediction(at)
+    assert interval is not None
+    middle = known.slope * at + known.intercept
+    assert (interval.low[0], interval.high[0]) == pytest.approx((middle - half, middle + half))
+    assert fit(u[:2], v[:2], scale="linear", unit="fraction").prediction(at) is None
+
+
+def test_a_model_that_was_fitted_is_never_beyond_ordinary_models() -> None:
+    x = [0.5, 0.6, 0.7, 0.8, 0.75]
+    y = [0.4, 0.5, 0.61, 0.7, 0.2]
+    result = effective_robustness(x, y, models=list("abcde"), baseline=list("abcd"), unit="fraction")
+    assert result["e"].is_below_ordinary and not result["e"].is_ordinary
+    assert not result["a"].is_below_ordinary and not result["a"].is_above_ordinary
+    assert "beyond ordinary models" in sentence(result, "e")
+    assert "ordinary" not in sentence(result, "a")

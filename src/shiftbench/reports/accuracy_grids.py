@@ -13,11 +13,10 @@ import numpy as np
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import argument, check_names, listed
-from shiftbench.metrics.base import Score
-from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
+from shiftbench.metrics.base import Score, SettingScore
+from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors, published_baseline
 from shiftbench.metrics.corruption_scores import averaged_types, mean_name, severities_text
 from shiftbench.reports.corruption import FamilyResults, Place, corruption_families, on_one_axis
-from shiftbench.reports.scores import Entries
 from shiftbench.reports.table import Column, Table
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member, SuiteOptions, build_suite
@@ -57,10 +56,10 @@ def accuracy_intervals(results: Results, setting: str, level: float) -> Accuracy
     return AccuracyIntervals(values, np.where(np.isnan(low), values, low), np.where(np.isnan(high), values, high))
 
 
-def table_scores(results: Results, settings: Sequence[str], models: Sequence[str], level: float) -> Entries:
-    """(model, setting, accuracy) of a table of results, of all settings and models or of these."""
+def table_scores(results: Results, settings: Sequence[str], models: Sequence[str], level: float) -> list[SettingScore]:
+    """The accuracies of a table of results, in all settings and of all models, or of these."""
     check_names("model", models, results.models)
-    entries: Entries = []
+    entries: list[SettingScore] = []
     for setting in settings or results.settings:
         accuracies = accuracy_intervals(results, setting, level)
         n = results.size(setting)
@@ -74,7 +73,7 @@ def table_scores(results: Results, settings: Sequence[str], models: Sequence[str
             else:
                 method = "none, the number of images is unknown"
                 score = Score("accuracy", value, np.nan, np.nan, size, level, method)
-            entries.append((model, setting, score))
+            entries.append(SettingScore(model, setting, score))
     return entries
 
 
@@ -225,6 +224,8 @@ class ErrorMap:
     #: What the numbers are: "CE", "mean error at 1,3,5", ...
     what: str
     notes: tuple[str, ...] = ()
+    #: What the errors of a table are divided by; None: by nothing.
+    divisor: Baseline | None = None
 
 
 def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline: str | None = None) -> ErrorMap:
@@ -270,11 +271,17 @@ def only_family(family: str | None, families: Collection[str]) -> str:
         return next(iter(families))
     if family is not None and family in families:
         return family
+    message = f"no settings of the family {family!r}"
+    if family is None:
+        message = "which corruptions to draw is not clear"
+    hint = f"evaluate with {argument('suite', 'corruptions')}"
+    if families:
+        hint = f"name it: {argument('family')}"
     raise StudyError(
-        "which corruptions to draw is not clear" if family is None else f"no settings of the family {family!r}",
+        message,
         found=f"families {', '.join(families) or 'none'}",
         expected="one family of corrupted settings",
-        hint=f"name it: {argument('family')}" if families else f"evaluate with {argument('suite', 'corruptions')}",
+        hint=hint,
     )
 
 
@@ -292,39 +299,31 @@ def ce_table(
     if relative and grid.clean is None:
         raise StudyError("relative corruption errors need accuracies without corruption", expected="a setting val")
 
-    def errors_of(model: str) -> tuple[dict[str, list[float]], float | None]:
-        """The errors by type and severity, and, if they are to be relative, without corruption."""
-        index = grid.models.index(model)
-        errors = dict(zip(grid.corruptions, (1.0 - grid.accuracy[index]).tolist(), strict=True))
-        if relative and grid.clean is not None:
-            return errors, 1.0 - float(grid.clean.value[index])
-        return errors, None
-
-    divisor = ALEXNET
+    divisor = published_baseline(grid.family)
     if baseline is not None:
         check_names("model", [baseline], grid.models)
-        errors, clean = errors_of(baseline)
+        errors, clean = _errors_of(grid, baseline, relative)
         divisor = Baseline.from_errors(baseline, errors, clean, severities=grid.severities)
-    averaged = [grid.corruptions[i] for i in grid.averaged]
     shown_models = models or grid.models
-    rows: list[dict[str, object]] = []
-    for model in grid.models:
-        if model in grid.missing or model not in shown_models:
-            continue
-        errors, clean = errors_of(model)
-        divided = corruption_errors(errors, clean, baseline=divisor, severities=grid.severities)
-        rows.append({"model": model, "mean": float(np.mean([divided[name] for name in averaged])), **divided})
-    rows.sort(key=lambda row: cast(float, row["mean"]))
+    rows = _ce_rows(grid, divisor, relative, [model for model in grid.models if model in shown_models])
     kind = "relative CE" if relative else "CE"
     table_notes = [
         f"{kind} in percent, divided by the errors of {divisor.name}; no intervals, for a table has no images",
-        "comparable with published values only if the accuracies are on the released files as they are",
     ]
+    if divisor is ALEXNET:
+        table_notes.append(
+            "comparable with published values only if the accuracies are on the released files as they are"
+        )
+    else:
+        table_notes.append("not comparable with mCE as published")
     incomplete = [name for name in grid.missing if name in shown_models]
     if incomplete:
         table_notes.append(f"not shown, a severity is missing: {listed(incomplete)}")
     table_notes += notes
-    columns = [Column("model", "model"), Column("mean", grid.mean_name(kind), "number", places=1, times=100.0)]
+    columns = [
+        Column("model", "model", "model"),
+        Column("mean", divided_name(grid.mean_name(kind), divisor), "number", places=1, times=100.0),
+    ]
     columns += [Column(name, name, "number", places=1, times=100.0) for name in grid.corruptions]
     data = {
         "family": grid.family,
@@ -336,36 +335,92 @@ def ce_table(
     return Table(columns, rows, title=f"{kind} on {grid.family}", notes=table_notes, data=data)
 
 
+def _errors_of(grid: SeverityGrid, model: str, relative: bool) -> tuple[dict[str, list[float]], float | None]:
+    """The errors of a model by type and severity, and, if they are to be relative, without corruption."""
+    index = grid.models.index(model)
+    errors = dict(zip(grid.corruptions, (1.0 - grid.accuracy[index]).tolist(), strict=True))
+    if relative and grid.clean is not None:
+        return errors, 1.0 - float(grid.clean.value[index])
+    return errors, None
+
+
+def _ce_rows(grid: SeverityGrid, divisor: Baseline, relative: bool, models: Sequence[str]) -> list[dict[str, object]]:
+    """The corruption errors of the models that have all severities, lowest mean first."""
+    averaged = [grid.corruptions[i] for i in grid.averaged]
+    rows: list[dict[str, object]] = []
+    for model in models:
+        if model not in grid.missing:
+            errors, clean = _errors_of(grid, model, relative)
+            divided = corruption_errors(errors, clean, baseline=divisor, severities=grid.severities)
+            mean = float(np.mean([divided[name] for name in averaged]))
+            rows.append({"model": model, "mean": mean, **divided})
+    rows.sort(key=lambda row: cast(float, row["mean"]))
+    return rows
+
+
+def divided_name(mean: str, divisor: Baseline | None) -> str:
+    """The name of a mean corruption error, as ``CorruptionScores`` calls it: it says what divides unless it is AlexNet.
+
+    >>> divided_name("mCE", ALEXNET), divided_name("mCE", published_baseline("imagenet-c_on-disk"))
+    ('mCE', "mCE vs the testbed's AlexNet")
+    """
+    if divisor is None or divisor is ALEXNET:
+        return mean
+    return f"{mean} vs {divisor.name}"
+
+
+#: Families of tables that are divided by published AlexNet errors unless a model is named.
+_IMAGENET_C = ("imagenet-c", "imagenet-c_on-disk", "imagenet-c_in-memory")
+
+
+def _table_divisor(grid: SeverityGrid, baseline: str | None) -> Baseline | None:
+    """The errors of the model that is named, or those of the family's AlexNet; None if a family has neither.
+
+    Raises:
+        StudyError: The named model lacks a corruption, or makes no error under one.
+    """
+    if baseline is None:
+        alexnet = published_baseline(grid.family)
+        covered = set(grid.corruptions) <= set(alexnet.errors)
+        return alexnet if covered and grid.family in _IMAGENET_C else None
+    check_names("model", [baseline], grid.models)
+    errors = 1.0 - grid.accuracy[grid.models.index(baseline)]
+    if np.isnan(errors).any() or (errors.mean(axis=1) <= 0).any():
+        raise StudyError(
+            f"{baseline!r} can't divide the others' errors",
+            found="a corruption without a value, or without an error",
+            expected="an error above 0 on every corruption",
+        )
+    by_type = dict(zip(grid.corruptions, errors.tolist(), strict=True))
+    return Baseline.from_errors(baseline, by_type, severities=grid.severities)
+
+
 def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
-    """Mean errors over the severities, or corruption errors divided by those of ``baseline``, one of the models.
+    """Corruption errors divided by those of ``baseline``, one of the models, or by the family's AlexNet.
+
+    Errors of families other than ImageNet-C are not divided unless a model is named.
 
     A corruption of which a model lacks a severity has no mean, and with it no mean over corruptions.
 
     Args:
         grid: The accuracies, from ``severity_grid``.
-        baseline: A model to divide by.
+        baseline: A model to divide by; default: the AlexNet of the family, as for ``table --mce``.
     """
     errors = 1.0 - grid.accuracy.mean(axis=2)
     severities = severities_text(grid.severities)
     notes: tuple[str, ...] = ()
-    if baseline is None:
+    divisor = _table_divisor(grid, baseline)
+    if divisor is None:
         mean = grid.mean_name("error")
         meaning = f"error{severities}"
     else:
-        notes = (f"{grid.family}: not comparable with mCE as published",)
-        mean = grid.mean_name("CE")
-        meaning = f"CE{severities}, {baseline} = 100"
-        check_names("model", [baseline], grid.models)
-        divisor = errors[grid.models.index(baseline)]
-        if np.isnan(divisor).any() or (divisor <= 0).any():
-            raise StudyError(
-                f"{baseline!r} can't divide the others' errors",
-                found="a corruption without a value, or without an error",
-                expected="an error above 0 on every corruption",
-            )
-        errors = errors / divisor
+        if divisor is not ALEXNET:
+            notes = (f"{grid.family}: not comparable with mCE as published",)
+        mean = divided_name(grid.mean_name("CE"), divisor)
+        meaning = f"CE{severities}, {divisor.name} = 100"
+        errors = errors / [divisor.mean(name, grid.severities) for name in grid.corruptions]
     incomplete = [name for name, row in zip(grid.models, errors, strict=True) if np.isnan(row).any()]
     if incomplete:
         notes = (*notes, f"empty, a severity is missing: {listed(incomplete)}")
     values = np.column_stack([errors[:, grid.averaged].mean(axis=1), errors])
-    return ErrorMap(grid.models, (mean, *grid.corruptions), values, meaning, notes)
+    return ErrorMap(grid.models, (mean, *grid.corruptions), values, meaning, notes, divisor)

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from shiftbench.errors import StoreError, UnknownNameError, listed
 from shiftbench.grouping import by_key
 from shiftbench.metrics import paired
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.metrics.corruption_scores import Grid
 from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
 from shiftbench.reports.corruption import FamilyResults, corruption_families
 from shiftbench.reports.models import design_notes, with_models
-from shiftbench.reports.table import Number, Table, columns_of
+from shiftbench.reports.table import ModelRecords, Number, Table, columns_of
 from shiftbench.reports.writers import plain
 from shiftbench.runs.results import StoredResults, mean_scores
 from shiftbench.settings.base import SettingMean
@@ -44,6 +44,8 @@ _KEYS = (
     "provenance",
     "metric",
 )
+#: The fields that hold models, and what the keys of their ids begin with.
+_MODELS = {"first": "first_", "second": "second_"}
 #: The notes of a table name at most this many lines of provenance.
 _MAX_PROVENANCE_NOTES = 6
 
@@ -85,7 +87,7 @@ def compare_family(family: str, grids: Iterable[Grid], notes: Sequence[str], *, 
 
 def compare_mean(run: StoredResults, mean: SettingMean, *, level: float = 0.95) -> Table:
     """Every pair of models that have all settings of a mean, such as the eight shifts of DeepFashion Remixed."""
-    scores: list[tuple[str, str, Score]] = []
+    scores: list[SettingScore] = []
     by_pair: dict[str, list[Comparison]] = {}
     image_ids: dict[str, frozenset[str]] = {}
     for setting in mean.settings:
@@ -94,7 +96,7 @@ def compare_mean(run: StoredResults, mean: SettingMean, *, level: float = 0.95) 
         for comparison in paired.compare_all(predictions, level=level):
             pair = f"{comparison.first} | {comparison.second}"
             by_pair.setdefault(pair, []).append(comparison)
-            scores.append((pair, setting, _difference_score(comparison, level)))
+            scores.append(SettingScore(pair, setting, _difference_score(comparison, level)))
     comparisons = [
         _mean_comparison(mean, by_pair[pair], score, level) for pair, _, score in mean_scores(mean, scores, image_ids)
     ]
@@ -278,7 +280,7 @@ def comparison_table(comparisons: Sequence[Comparison], *, explanation: Sequence
         lead=lead,
         notes=notes,
         parts=[_setting_table(setting, group) for setting, group in by_setting.items()],
-        data={"title": "", "comparisons": rows, "notes": notes},
+        data={"title": "", "comparisons": ModelRecords(rows, _MODELS), "notes": notes},
     )
 
 

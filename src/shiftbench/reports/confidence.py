@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError, argument, check_names
 from shiftbench.metrics.arrays import gives_probabilities
-from shiftbench.metrics.base import metrics
+from shiftbench.metrics.base import SettingScore, metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram
 from shiftbench.metrics.detection import ANOMALY_SCORES, AnomalyScore, Detection, detect
 from shiftbench.metrics.temperature import BOUNDS, Calibrated, calibrate
 from shiftbench.reports import formatting
-from shiftbench.reports.scores import Entries, in_one_column, score_table
+from shiftbench.reports.scores import in_one_column, score_table
 from shiftbench.reports.table import Diagram, Number, Table, interval_chart
 from shiftbench.reports.writers import plain
 from shiftbench.runs.results import StoredResults
@@ -55,7 +55,7 @@ def calibration_table(
     see ``metrics.temperature.calibrate``. Where all scores were not kept there is no temperature: then what the
     confidences alone show is reported, over all images.
     """
-    entries: Entries = []
+    entries: list[SettingScore] = []
     models_without_scores: list[str] = []
     bins_of: dict[str, Sequence[ReliabilityBin]] = {}
     remarks: list[str] = []
@@ -74,13 +74,13 @@ def calibration_table(
             remarks.append(f"{title}: {_fitted(calibrated)}")
         for name, predictions in rows.items():
             for metric in _calibration_metrics(predictions):
-                entries.append((name, setting, metrics.get(metric)(predictions, level=level)))
+                entries.append(SettingScore(name, setting, metrics.get(metric)(predictions, level=level)))
             if diagrams:
                 confidence = predictions.confidence[predictions.valid]
                 bins_of[name] = reliability_diagram(confidence, predictions.correct, _DIAGRAM_BINS, level=level)
     if models_without_scores:
         remarks.append(f"{formatting.named(models_without_scores)}: {_WITHOUT_SCORES}")
-    if any(score.n < _BIN_SIZE for *_, score in entries):
+    if any(entry.score.n < _BIN_SIZE for entry in entries):
         remarks.append(f"{_PUBLISHED} needs at least {_BIN_SIZE} images")
     remarks.append(_BINS_NOTE)
     drawings = _diagrams(bins_of)
@@ -89,7 +89,7 @@ def calibration_table(
         diagram_data = {}
         for name, bins in bins_of.items():
             diagram_data[name] = [plain(asdict(each)) for each in bins]
-        table.data = {**table.as_data(), "diagrams": diagram_data}
+        table.data = {**(table.data or {}), "diagrams": diagram_data}
     return table
 
 
@@ -184,12 +184,13 @@ class _Detections:
 
 def detection_entries(
     run: StoredResults, inside: str | None = None, outside: str | None = None, *, level: float = 0.95
-) -> Entries:
-    """(model, out-set, score) of AUPR, AUROC and FPR95 by the largest softmax probability."""
+) -> list[SettingScore]:
+    """Every model's score on the out-set: AUPR, AUROC and FPR95 by the largest softmax probability."""
     detections = _detections(run.workspace, run.results, inside, outside, ("max_softmax",), False, level)
-    entries: Entries = []
+    entries: list[SettingScore] = []
     for model in detections.models:
-        entries += [(model.title, detections.out_set, score) for score in model.detection.scores()]
+        for score in model.detection.scores():
+            entries.append(SettingScore(model.title, detections.out_set, score))
     return in_one_column(entries)
 
 
@@ -209,14 +210,14 @@ def detection_table(
     ``scores=None`` takes every anomaly score that the stored predictions can give, and notes those that are missing.
     """
     detections = _detections(workspace, results, inside, outside, scores, published, level)
-    entries: Entries = []
+    entries: list[SettingScore] = []
     # The keys of a dictionary keep their order and drop the sizes that several models share.
     chances: dict[str, None] = {}
     for title, name, detection in detections.models:
         for score in detection.scores():
             # The column names the anomaly score, so the provenance need not.
             provenance = score.provenance.removeprefix(f"{name}; ")
-            entries.append((title, name, replace(score, provenance=provenance)))
+            entries.append(SettingScore(title, name, replace(score, provenance=provenance)))
         chances[_chance_note(detection)] = None
     remarks = [
         *chances,

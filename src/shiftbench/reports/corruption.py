@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import SettingError, StoreError, argument, listed
+from shiftbench.grouping import by_key
 from shiftbench.labels.catalogue import label_space
-from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
-from shiftbench.metrics.corruption import ALEXNET, Baseline
+from shiftbench.metrics.corruption import ALEXNET, Baseline, published_baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, averaged_types, corruption_scores
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
-from shiftbench.reports.scores import Entries, score_table
+from shiftbench.reports.scores import in_one_column, score_table
 from shiftbench.reports.table import Table
 from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions.catalogue import corruptions
@@ -28,15 +30,15 @@ Place = tuple[str, int]
 #: Photographs that are blurred by nature: their error is shown beside the mean of the synthetic blurs (000, table 5).
 _REAL_BLUR = "real-blurry-images"
 
-#: The families of ImageNet-C, whose released files the published mCE is over.
-_PUBLISHED = ("imagenet-c", "imagenet-c_on-disk")
+#: The family of ImageNet-C, whose released files the published mCE is over.
+_PUBLISHED = "imagenet-c"
 
 
 class ScoredModel(NamedTuple):
     title: str
     scores: CorruptionScores
-    #: The predictions on clean images, where the model has them.
-    clean: Predictions | None
+    #: The result on clean images, where the model has one.
+    clean: Result | None
 
 
 @dataclass(frozen=True)
@@ -63,23 +65,27 @@ class FamilyResults:
         return self.members[0].spec.reference
 
     def divisor(self, baseline: str | None = None) -> str | Baseline | None:
-        """The model that is named, or the published AlexNet errors, which are over ImageNet's classes and some
+        """The model that is named, or the family's AlexNet errors, which are over ImageNet's classes and some
         corruptions; else nothing."""
-        if baseline or not set(averaged_types(self.corruptions)) <= set(ALEXNET.errors):
+        alexnet = published_baseline(self.name)
+        if baseline or not set(averaged_types(self.corruptions)) <= set(alexnet.errors):
             return baseline
         imagenet_classes = set(label_space("imagenet-1k").keys)
         for space in {result.spec.space for result in self.members}:
             if not set(self.run.workspace.space(space).keys) <= imagenet_classes:
                 return None
-        return ALEXNET
+        return alexnet
 
     def comparability(self, divisor: str | Baseline | None) -> list[str]:
         """The papers' mCE is over the released files; anything else must not be read as if it were."""
-        released = all(result.spec.source == "on-disk" for result in self.members)
-        if divisor is not ALEXNET or (released and self.name in _PUBLISHED):
+        if not isinstance(divisor, Baseline):
             return []
-        same_images = self.name in (*_PUBLISHED, "imagenet-c_in-memory")
-        how = "corrupted in memory, not the released files" if same_images else "other images"
+        if divisor is not ALEXNET:
+            return [f"not comparable with mCE as published: divided by {divisor.source}"]
+        released = all(result.spec.source == "on-disk" for result in self.members)
+        if released and self.name == _PUBLISHED:
+            return []
+        how = "corrupted in memory, not the released files" if self.name == _PUBLISHED else "other images"
         return [f"not comparable with mCE as published: {how}"]
 
     def grids(self) -> dict[str, dict[Place, Predictions]]:
@@ -105,36 +111,57 @@ class FamilyResults:
 
     def scores(self, baseline: str | Baseline | None, *, level: float, paired: bool = True) -> list[ScoredModel]:
         """Of every model; without ``paired`` from corrupted images alone, so that nothing is relative to clean ones."""
-        grids = self.grids()
-        clean_of = self._clean_predictions(grids) if paired else {}
-        divisor: Baseline | Grid | None
-        baseline_clean: Predictions | None = None
         if isinstance(baseline, str):
-            if baseline not in grids:
-                raise SettingError(
-                    f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}"
-                )
-            divisor = grids[baseline]
-            baseline_clean = _on_same_images(clean_of.get(baseline), grids[baseline])
-        else:
-            divisor = baseline
+            return self._scores_against(baseline, level=level, paired=paired)
+        scored = []
+        clean_of = by_key((result.title, result) for result in self._clean_results()) if paired else {}
+        for title, members in by_key((result.title, result) for result in self.members).items():
+            model = replace(self, members=members)
+            clean_results = clean_of.get(title, [])
+            scores = self.run.once(
+                [*members, *clean_results],
+                (self.name, baseline and baseline.name, level, paired),
+                partial(model._model_scores, title, baseline, level, clean_results),
+            )
+            scored.append(ScoredModel(title, scores, clean_results[-1] if clean_results else None))
+        return scored
+
+    def _model_scores(
+        self, title: str, baseline: Baseline | None, level: float, clean_results: Sequence[Result]
+    ) -> CorruptionScores:
+        """The scores of the only model of these members."""
+        grid = self.grids()[title]
+        clean = self._clean_predictions(clean_results).get(title)
+        return corruption_scores(grid, _on_same_images(clean, grid), baseline=baseline, level=level)
+
+    def _scores_against(self, baseline: str, *, level: float, paired: bool) -> list[ScoredModel]:
+        """Of every model, divided by the errors of one of them, which are resampled with the same draws."""
+        grids = self.grids()
+        if baseline not in grids:
+            raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
+        clean_results = [result for result in self._clean_results() if result.title in grids] if paired else []
+        clean_of = self._clean_predictions(clean_results)
+        result_of = {result.title: result for result in clean_results}
+        baseline_clean = _on_same_images(clean_of.get(baseline), grids[baseline])
         scored = []
         for title, grid in grids.items():
-            clean = clean_of.get(title)
             scores = corruption_scores(
                 grid,
-                _on_same_images(clean, grid),
-                baseline=divisor,
+                _on_same_images(clean_of.get(title), grid),
+                baseline=grids[baseline],
                 baseline_clean=baseline_clean,
                 level=level,
             )
-            scored.append(ScoredModel(title, scores, clean))
+            scored.append(ScoredModel(title, scores, result_of.get(title)))
         return scored
 
-    def _clean_predictions(self, titles: Container[str]) -> dict[str, Predictions]:
-        """The predictions of each of these models in the setting without corruption, where it was evaluated."""
+    def _clean_results(self) -> list[Result]:
+        """The results of all models in the setting without corruption."""
+        return [result for result in self.run.results if result.setting == self.clean]
+
+    def _clean_predictions(self, results: Iterable[Result]) -> dict[str, Predictions]:
+        """By title: the predictions without corruption."""
         clean_place: Place = ("", 0)
-        results = [result for result in self.run.results if result.setting == self.clean and result.title in titles]
         grids = self._predictions((clean_place, result) for result in results)
         return {title: grid[clean_place] for title, grid in grids.items()}
 
@@ -147,6 +174,8 @@ def _on_same_images(clean: Predictions | None, grid: Grid) -> Predictions | None
     if clean is None:
         return None
     corrupted = next(iter(grid.values()))
+    if corrupted.ids is clean.ids:
+        return clean
     corrupted_ids = set(corrupted.ids)
     clean_ids = set(clean.ids)
     if corrupted_ids == clean_ids or (corrupted.spec.shift.designed and corrupted_ids < clean_ids):
@@ -178,21 +207,20 @@ def results_corruption_table(
     ``Run.corruption_table``."""
     families = _families_called(results, family)
     # The keys of a dictionary keep their order and drop the clean errors that several families repeat.
-    entries: dict[tuple[str, str, Score], None] = {}
+    entries: dict[SettingScore, None] = {}
     remarks: list[str] = []
     for each in families:
         divisor = each.divisor(baseline)
         prefix = f"{each.name}." if len(families) > 1 else ""
         for model in each.scores(divisor, level=level):
-            entries |= dict.fromkeys(_corruption_entries(model, each.name, prefix, relative, level))
+            entries |= dict.fromkeys(_corruption_entries(results, model, each.name, prefix, relative, level))
         for note in each.comparability(divisor):
             remarks.append(f"{each.name}: {note}" if prefix else note)
     for result in results.results:
         if result.setting == _REAL_BLUR and not relative:
-            score = metrics.get("error")(results.workspace.read(result), level=level)
-            entries[result.title, result.setting, score] = None
+            entries |= dict.fromkeys(results.part([result]).scores("error", level=level))
     title = f"{', '.join(each.name for each in families)}: corruption errors"
-    return score_table(list(entries), title=title, remarks=remarks)
+    return score_table(in_one_column(entries), title=title, remarks=remarks)
 
 
 def _families_called(results: StoredResults, name: str | None) -> list[FamilyResults]:
@@ -208,14 +236,16 @@ def _families_called(results: StoredResults, name: str | None) -> list[FamilyRes
     return selected
 
 
-def _corruption_entries(model: ScoredModel, family: str, prefix: str, relative: bool, level: float) -> Entries:
+def _corruption_entries(
+    run: StoredResults, model: ScoredModel, family: str, prefix: str, relative: bool, level: float
+) -> list[SettingScore]:
     """The clean error of a model, its means over the family, and its error by type, under the prefix."""
-    entries: Entries = []
+    entries: list[SettingScore] = []
     if model.clean is not None:
-        entries.append((model.title, model.clean.setting, metrics.get("error")(model.clean, level=level)))
+        entries += run.part([model.clean]).scores("error", level=level)
     scores = model.scores
     for score in scores.summary():
-        entries.append((model.title, family, score))
+        entries.append(SettingScore(model.title, family, score))
     by_type = scores.relative_ce if relative else {**scores.error, **scores.ce}
     if not by_type:
         raise SettingError(
@@ -225,7 +255,7 @@ def _corruption_entries(model: ScoredModel, family: str, prefix: str, relative: 
     if not relative:
         by_type = {**by_type, **scores.groups}
     for corruption, score in by_type.items():
-        entries.append((model.title, f"{prefix}{corruption}", score))
+        entries.append(SettingScore(model.title, f"{prefix}{corruption}", score))
     return entries
 
 
@@ -264,7 +294,7 @@ def perturbation_families(run: StoredResults) -> dict[str, list[Result]]:
     return families
 
 
-def flip_entries(run: StoredResults, family: str, level: float) -> Entries:
+def flip_entries(run: StoredResults, family: str, level: float) -> list[SettingScore]:
     """Of every model the flip probability and top-5 distance of every perturbation, and the mean flips.
 
     Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
@@ -274,7 +304,7 @@ def flip_entries(run: StoredResults, family: str, level: float) -> Entries:
         sequences.setdefault(result.title, {}).setdefault(result.spec.shift.name, []).append(result)
     if not sequences:
         raise SettingError(f"no perturbation sequences of the family {family!r}")
-    entries: Entries = []
+    entries: list[SettingScore] = []
     for title, model_sequences in sequences.items():
         entries += _flips(run.workspace, title, model_sequences, family, level)
     return entries
@@ -282,11 +312,11 @@ def flip_entries(run: StoredResults, family: str, level: float) -> Entries:
 
 def _flips(
     workspace: Workspace, title: str, sequences: Mapping[str, list[Result]], family: str, level: float
-) -> Entries:
+) -> list[SettingScore]:
     """The flips of one model, whose frames are given by perturbation; their mean comes first."""
     flips: list[FloatArray] = []
     provenance = ""
-    entries: Entries = []
+    entries: list[SettingScore] = []
     for name, results in sequences.items():
         ordered = sorted(results, key=lambda result: result.spec.shift.frame or 0)
         frames = stack_frames([workspace.read(result, top_k=5, confidence=False, scores=False) for result in ordered])
@@ -296,13 +326,13 @@ def _flips(
         noise = shift.noise
         flips.append(flips_by_clip(frames[:, :, 0], step=step, noise=noise))
         score = flip_probability(frames[:, :, 0], step=step, noise=noise, level=level, provenance=provenance)
-        entries.append((title, name, score))
+        entries.append(SettingScore(title, name, score))
         if frames.shape[2] >= 5:
             distance = top5_distance(frames, step=step, noise=noise, level=level, provenance=provenance)
-            entries.append((title, name, distance))
+            entries.append(SettingScore(title, name, distance))
     same_length = len({len(values) for values in flips}) == 1
     if same_length:
-        entries.insert(0, (title, family, _mean_flips(flips, level, provenance)))
+        entries.insert(0, SettingScore(title, family, _mean_flips(flips, level, provenance)))
     return entries
 
 

@@ -34,10 +34,10 @@ def number(value: float, places: int, unit: str = "%", *, signed: bool = False) 
         return "inf" if value > 0 else "-inf"
     if unit == "%":
         value = value * 100
-    text = f"{value:+.{places}f}"
-    if float(text) == 0:  # A zero has no sign: neither "-0.0" nor "+0.0".
-        text = text[1:]
-    return text if signed else text.removeprefix("+")
+    # "z" writes what is rounded to zero without the sign of the value.
+    if signed and round(float(value), places) != 0:
+        return f"{value:+.{places}f}"
+    return f"{value:z.{places}f}"
 
 
 def interval(low: float, high: float, places: int, unit: str = "%", *, signed: bool = False) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.reports.corruption import (
     ScoredModel,
@@ -41,13 +41,21 @@ Content = Literal["scores", "predictions"]
 
 _SCORES = pa.schema(
     [
-        *((name, pa.string()) for name in ("model", "model_id", "setting", "family", "corruption")),
+        ("model", pa.string()),
+        ("model_id", pa.string()),
+        ("setting", pa.string()),
+        ("family", pa.string()),
+        ("corruption", pa.string()),
         ("severity", pa.float64()),
         ("metric", pa.string()),
-        *((name, pa.float64()) for name in ("value", "low", "high")),
+        ("value", pa.float64()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
         ("n", pa.int64()),
         ("level", pa.float64()),
-        *((name, pa.string()) for name in ("unit", "method", "provenance")),
+        ("unit", pa.string()),
+        ("method", pa.string()),
+        ("provenance", pa.string()),
         ("higher_is_better", pa.bool_()),
         ("passes", pa.int64()),
         ("assumed", pa.string()),
@@ -114,7 +122,7 @@ def score_rows(results: StoredResults, metric: str | None = None, *, level: floa
 def clean_and_corrupted(results: StoredResults, *, level: float = 0.95) -> Table:
     """One row per model: accuracy without shift, and its mean over corruptions and severities."""
     rows = [row for row in score_rows(results, level=level) if row.corruption is None and row.score.metric == "top1"]
-    return score_table([(row.model, row.setting, row.score) for row in rows])
+    return score_table(SettingScore(row.model, row.setting, row.score) for row in rows)
 
 
 def _corruption_means(results: StoredResults, level: float) -> Iterator[ScoreRow]:

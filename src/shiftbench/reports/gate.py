@@ -41,15 +41,20 @@ def _reason(result: GateResult) -> str:
         failed = [rule for rule in result.rules if rule.verdict == "fail"]
         worst = [f"{rule.worst.name} {_points(rule, rule.worst)}" for rule in failed]
         return f"{models}: worse than the margin in {listed(worst, 3)}"
-    undecided = listed(_titles(result.undecided), 3)
     if result.verdict == "not enough images":
         blocking = listed(_titles([rule for rule in result.rules if rule.blocks]), 3)
-        needed = _needed_text(result.needed, result.policy.power)
+        needed = _needed_text(result, result.needed)
         return f"{models}: {blocking} undecided; {needed}; there are {result.images:,}"
     if result.undecided:
         within = listed(_titles([rule for rule in result.rules if not rule.undecided]), 3)
-        return f"{models}: {within} within the margin, {undecided} undecided, on {result.images:,} images"
-    return f"{models}: no drop beyond the margins, on {result.images:,} images"
+        not_shown = listed([_not_shown(rule) for rule in result.undecided], 3)
+        return f"{models}: {within} within the margin, on {result.images:,} images; not shown: {not_shown}"
+    return f"{models}: every drop is shown to be within its margin, on {result.images:,} images"
+
+
+def _not_shown(rule: RuleResult) -> str:
+    """An undecided rule, with the largest loss that the images do not exclude."""
+    return f"{rule.rule.title} (a loss of up to {100 * rule.possible_loss:.1f} points could hide)"
 
 
 def _identity(result: GateResult) -> str:
@@ -62,12 +67,14 @@ def _titles(rules: Sequence[RuleResult]) -> list[str]:
     return [rule.rule.title for rule in rules]
 
 
-def _needed_text(needed: ImagesNeeded, power: float) -> str:
-    """For how many images what is decided, with which probability, and on which assumption."""
+def _needed_text(result: GateResult, needed: ImagesNeeded) -> str:
+    """With how many images what is decided, with which probability, and on which assumption."""
     assumption = "if the candidate is as good as the baseline"
     if needed.if_as_observed:
         assumption = "if the true drops are those observed"
-    return f"about {needed.images:,} images would pass with a probability of {100 * power:g} % {assumption}"
+    power = f"{100 * result.policy.power:g} %"
+    passes = f"{result.passes_needed(needed):,} forward passes"
+    return f"about {needed.images:,} images ({passes}) would pass with a probability of {power} {assumption}"
 
 
 def _points(rule: RuleResult, check: Check) -> str:
@@ -115,10 +122,11 @@ def _notes(result: GateResult) -> list[str]:
     notes = [
         f"change: candidate minus baseline in points, {level} interval, of the number that decided the rule; "
         "a rule passes if the interval of each of its numbers is within the margin",
-        f"a false alarm or a false pass has a probability of at most {result.policy.alpha:g}",
+        f"a false alarm or a false pass has a probability of at most {result.policy.alpha:g}, however often the gate "
+        "is repeated with more images",
     ]
     if result.undecided:
-        notes.append(_needed_note(result))
+        notes += [_needed_note(result), _margins_note(result)]
     allowed = [rule for rule in result.undecided if not rule.blocks]
     if allowed:
         notes.append(f"* the policy allows these rules to be undecided: {listed(_titles(allowed))}")
@@ -142,6 +150,12 @@ def _needed_note(result: GateResult) -> str:
     return f"{note}; docs/gate.md"
 
 
+def _margins_note(result: GateResult) -> str:
+    """What the images could decide."""
+    margins = [f"{rule.rule.title} {100 * result.decidable_margin(rule):.1f}" for rule in result.undecided]
+    return f"the smallest margins, in points, that as many images can show for an equal candidate: {listed(margins, 8)}"
+
+
 def gate_data(result: GateResult) -> dict[str, object]:
     """Everything, for programs; fractions, not points."""
     return {
@@ -151,6 +165,7 @@ def gate_data(result: GateResult) -> dict[str, object]:
         "baseline": result.baseline,
         "images": result.images,
         "images_needed": result.images_needed or None,
+        "passes_needed": result.passes_needed(result.needed) or None,
         "undecided": _titles(result.undecided),
         "alpha": result.policy.alpha,
         "power": result.policy.power,
@@ -162,7 +177,7 @@ def gate_data(result: GateResult) -> dict[str, object]:
 
 def _rule_data(result: GateResult, rule: RuleResult) -> dict[str, object]:
     needed = result.needed_by(rule)
-    return {
+    data = {
         "rule": rule.rule.title,
         "of": rule.rule.of,
         "verdict": rule.verdict,
@@ -173,9 +188,12 @@ def _rule_data(result: GateResult, rule: RuleResult) -> dict[str, object]:
         "failing": [check.name for check in rule.failing],
         "images_needed": needed.images or None,
         "needed_if": _assumption(needed),
+        "passes_needed": result.passes_needed(needed) or None,
         "images_needed_to_fail": result.needed_to_fail(rule) or None,
+        "decidable_margin": result.decidable_margin(rule),
         "checks": [_check_data(rule, check) for check in rule.checks],
     }
+    return plain(data)
 
 
 def _assumption(needed: ImagesNeeded) -> str | None:
@@ -272,7 +290,7 @@ def _add_rule(suite: ElementTree.Element, result: GateResult, rule: RuleResult) 
         failing = "\n".join(f"{check.name}: {_points(rule, check)} points" for check in rule.failing)
         ElementTree.SubElement(case, "failure", {"message": text}).text = _xml(failing)
     elif rule.undecided:
-        needed = _needed_text(result.needed_by(rule), result.policy.power)
+        needed = _needed_text(result, result.needed_by(rule))
         tag = "error" if rule.blocks else "skipped"
         ElementTree.SubElement(case, tag, {"message": f"{text}; undecided; {needed}"})
     ElementTree.SubElement(case, "system-out").text = text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,15 @@ from shiftbench.errors import ShiftbenchError, StoreError, argument, listed
 from shiftbench.io.locks import file_lock
 from shiftbench.labels.catalogue import propose_members
 from shiftbench.labels.space import LabelSpace
-from shiftbench.metrics.accuracy import per_group, worst_group
+from shiftbench.metrics.accuracy import groups_of_images, per_group, worst_group
 from shiftbench.metrics.arrays import kept_scores
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.multilabel import MEAN_PRECISION, labelled_rows, mean_average_precision_score
 from shiftbench.reports import formatting
-from shiftbench.reports.scores import Entries, in_one_column, score_table
+from shiftbench.reports.scores import in_one_column, score_table
 from shiftbench.reports.summary import confusion_counts, confusions
-from shiftbench.reports.table import Column, Table, columns_of
+from shiftbench.reports.table import Column, ModelRecords, Table, as_row, columns_of, keys_of
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import DatasetRef
@@ -74,42 +74,73 @@ def group_table(
             hint=f"give a table with a column of image ids: {argument('table', 'META.csv')}",
         )
     settings = list(dict.fromkeys(result.setting for result in used))
-    entries: Entries = []
+    entries: list[SettingScore] = []
     remarks: list[str] = []
     if len(used) < len(results):
         passed_over = dict.fromkeys(result.setting for result in results if by not in columns[result.key])
         remarks.append(f"without a column {by!r}, and not shown: {listed(passed_over)}")
     for result in used:
-        multi_label = result.spec.metric == MEAN_PRECISION
-        predictions = workspace.read(result, top_k=1, confidence=False, scores=multi_label)
-        groups = _recorded_groups(workspace, predictions, by) if group_of is None else group_of
         prefix = f"{result.setting} " if len(settings) > 1 else ""
-        if multi_label:
-            # Classes of images with several labels overlap: each is scored over all images.
-            by_class = by == CLASS and group_of is None
-            scores = _group_precisions(predictions, None if by_class else _column(groups, predictions), level)
-            entries += [(result.title, f"{prefix}{by} {group}", score) for group, score in scores.items()]
-            lowest = min(scores, key=lambda group: scores[group].value)
-            remarks.append(f"{prefix}worst {by} of {result.title}: {lowest}, {scores[lowest].n} images")
-            continue
-        rows = per_group(predictions, groups, level=level)
-        for row in rows:
-            score = Score("top1", row.value, row.low, row.high, row.n, level, provenance=predictions.provenance)
-            entries.append((result.title, f"{prefix}{by} {row.group}", score))
-        worst_score = replace(worst_group(predictions, groups, level=level), metric="top1")
-        entries.append((result.title, f"{prefix}worst {by}", worst_score))
-        scored_groups = {row.group for row in rows}
-        for group, n in Counter(_column(groups, predictions)).items():
-            if group not in scored_groups:
-                name = f"{prefix}{by} {group} of {result.title}"
-                remarks.append(f"{name}: none of its {n} images is readable, labelled and predicted")
-        if rows:
-            worst = min(rows, key=lambda row: (row.value, -row.n))
-            remarks.append(f"{prefix}worst {by} of {result.title}: {worst.group}, {worst.correct} of {worst.n} right")
-    if any(score.metric == "top1" for _, _, score in entries):
+        if result.spec.metric == MEAN_PRECISION:
+            group_scores = _precisions_of(workspace, result, by, group_of, prefix, level)
+        else:
+            group_scores = _accuracies_of(workspace, result, by, group_of, prefix, level)
+        entries += group_scores.entries
+        remarks += group_scores.remarks
+    if any(entry.score.metric == "top1" for entry in entries):
         remarks.append(_MEANING)
-    title = f"{settings[0] if len(settings) == 1 else f'{len(settings)} settings'} by {by}"
-    return score_table(in_one_column(entries), title=title, remarks=remarks)
+    where = settings[0] if len(settings) == 1 else f"{len(settings)} settings"
+    return score_table(in_one_column(entries), title=f"{where} by {by}", remarks=remarks)
+
+
+class _GroupScores(NamedTuple):
+    """The scores of one result by group, and what a reader has to know about them."""
+
+    entries: list[SettingScore]
+    remarks: list[str]
+
+
+def _precisions_of(
+    workspace: Workspace, result: Result, by: str, group_of: Mapping[str, str] | None, prefix: str, level: float
+) -> _GroupScores:
+    """The mean average precision in every group of a result whose images have several labels."""
+    predictions = workspace.read(result, top_k=1, confidence=False, scores=True)
+    if group_of is not None:
+        groups = _column(group_of, predictions)
+    elif by == CLASS:
+        # The classes of such images overlap, so each class is scored over all images.
+        groups = None
+    else:
+        groups = _column(_recorded_groups(workspace, predictions, by), predictions)
+    scores = _group_precisions(predictions, groups, level)
+    entries = [SettingScore(result.title, f"{prefix}{by} {group}", score) for group, score in scores.items()]
+    lowest = min(scores, key=lambda group: scores[group].value)
+    return _GroupScores(entries, [f"{prefix}worst {by} of {result.title}: {lowest}, {scores[lowest].n} images"])
+
+
+def _accuracies_of(
+    workspace: Workspace, result: Result, by: str, group_of: Mapping[str, str] | None, prefix: str, level: float
+) -> _GroupScores:
+    """The accuracy in every group of a result, and in the worst one."""
+    predictions = workspace.read(result, top_k=1, confidence=False, scores=False)
+    groups = _recorded_groups(workspace, predictions, by) if group_of is None else group_of
+    rows = per_group(predictions, groups, level=level)
+    entries: list[SettingScore] = []
+    for row in rows:
+        score = Score("top1", row.value, row.low, row.high, row.n, level, provenance=predictions.provenance)
+        entries.append(SettingScore(result.title, f"{prefix}{by} {row.group}", score))
+    worst_score = replace(worst_group(predictions, groups, level=level), metric="top1")
+    entries.append(SettingScore(result.title, f"{prefix}worst {by}", worst_score))
+    remarks = []
+    scored_groups = {row.group for row in rows}
+    for group, n in Counter(_column(groups, predictions)).items():
+        if group not in scored_groups:
+            name = f"{prefix}{by} {group} of {result.title}"
+            remarks.append(f"{name}: none of its {n} images is readable, labelled and predicted")
+    if rows:
+        worst = min(rows, key=lambda row: (row.value, -row.n))
+        remarks.append(f"{prefix}worst {by} of {result.title}: {worst.group}, {worst.correct} of {worst.n} right")
+    return _GroupScores(entries, remarks)
 
 
 def _recorded_groups(workspace: Workspace, predictions: Predictions, by: str) -> list[str]:
@@ -124,9 +155,7 @@ def _recorded_groups(workspace: Workspace, predictions: Predictions, by: str) ->
 
 def _column(groups: Mapping[str, str] | list[str], predictions: Predictions) -> list[str]:
     """The group of every image in the predictions' order."""
-    if isinstance(groups, Mapping):
-        return [groups[image_id] for image_id in predictions.ids]
-    return groups
+    return [str(group) for group in groups_of_images(predictions, groups)]
 
 
 def _group_precisions(predictions: Predictions, groups: list[str] | None, level: float) -> dict[str, Score]:
@@ -171,26 +200,54 @@ def read_groups(path: str | Path, by: str) -> dict[str, str]:
     return groups
 
 
+@dataclass(frozen=True)
+class _ConfusionRow:
+    """How often a model takes the images of a class for another one."""
+
+    model: str
+    setting: str
+    label: str
+    prediction: str
+    count: int
+    #: How many images the class has.
+    of: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class _ConfusionMatrix:
+    """The images of every class (row) by the class that the model takes them for (column)."""
+
+    model: str
+    setting: str
+    classes: list[str]
+    matrix: list[list[int]]
+
+
 def confusion_table(predictions: Sequence[Predictions], *, level: float = 0.95, most: int | None = 20) -> Table:
     """Every pair of classes that a model confuses, most frequent first; people see the first ``most``.
 
     ``predictions`` has one entry per model and setting. CSV and JSON have all rows, JSON also the whole matrix.
     """
-    rows: list[dict[str, Any]] = []
-    matrices = []
+    rows: list[_ConfusionRow] = []
+    matrices: list[_ConfusionMatrix] = []
     for result in predictions:
-        origin = {"model": result.classifier, "setting": result.setting}
         for pair in confusions(result, most=len(result)):
             low, high = clopper_pearson(pair.count, pair.of, level)
-            rows.append({**origin, **asdict(pair), "share": pair.count / pair.of, "low": low, "high": high})
+            share = pair.count / pair.of
+            rows.append(
+                _ConfusionRow(result.classifier, result.setting, **asdict(pair), share=share, low=low, high=high)
+            )
         matrix = confusion_counts(result).tolist()
-        matrices.append({**origin, "classes": list(result.space.names), "matrix": matrix})
-    rows.sort(key=lambda row: -row["count"])
+        matrices.append(_ConfusionMatrix(result.classifier, result.setting, list(result.space.names), matrix))
+    rows.sort(key=lambda row: -row.count)
     several_models = len({result.classifier for result in predictions}) > 1
     several_settings = len({result.setting for result in predictions}) > 1
     columns = []
     if several_models:
-        columns.append(Column("model", "model"))
+        columns.append(Column("model", "model", "model"))
     if several_settings:
         columns.append(Column("setting", "setting"))
     columns += [
@@ -200,12 +257,23 @@ def confusion_table(predictions: Sequence[Predictions], *, level: float = 0.95, 
         Column("of", "of", "count"),
         Column("share", "%", "number", ("low", "high"), places=1, times=100),
     ]
-    title = f"confusions in {f'{len(predictions)} results' if several_settings else predictions[0].setting}"
+    where = f"{len(predictions)} results" if several_settings else predictions[0].setting
     notes = [f"%: of the images of the label, {formatting.level_text(level)} clopper-pearson intervals"]
-    data = {"level": level, "confusions": rows, "matrices": matrices, "notes": notes}
-    lead = [] if rows else ["every image is classified correctly"]
-    keys = list(rows[0]) if rows else ["model", "setting"]
-    return Table(columns, rows, most=most, title=title, lead=lead, notes=notes, data=data, keys=keys)
+    return Table(
+        columns,
+        rows,
+        most=most,
+        title=f"confusions in {where}",
+        lead=[] if rows else ["every image is classified correctly"],
+        notes=notes,
+        data={
+            "level": level,
+            "confusions": ModelRecords([as_row(row) for row in rows]),
+            "matrices": ModelRecords([as_row(matrix) for matrix in matrices]),
+            "notes": notes,
+        },
+        keys=keys_of(_ConfusionRow) if rows else ["model", "setting"],
+    )
 
 
 def read_tags(workspace: Workspace, dataset: DatasetRef) -> dict[str, list[str]]:
@@ -237,43 +305,79 @@ def set_tag(workspace: Workspace, dataset: DatasetRef, image: str, tag: str, *, 
     return image_tags
 
 
+@dataclass(frozen=True)
+class _TagRow:
+    """How many misclassified images of a model in a setting have a tag."""
+
+    tag: str
+    model: str
+    setting: str
+    count: int
+    #: How many of the misclassified images have any tag.
+    of: int
+    #: All misclassified images.
+    mistakes: int
+    share: float
+    low: float
+    high: float
+
+
 def tag_table(run: StoredResults, *, level: float = 0.95) -> Table:
     """How many misclassified images of each model and setting have each tag; settings without tags are left out."""
-    rows: list[dict[str, Any]] = []
+    rows: list[_TagRow] = []
     for result in run.results:
-        tags = read_tags(run.workspace, result.spec.dataset) if result.spec.judged_by_image else {}
-        if not tags:
-            continue
-        predictions = run.workspace.read(result, top_k=1, confidence=False, scores=False)
-        wrong = (predictions.valid & (predictions.top[:, 0] != predictions.labels)).tolist()
-        tagged = [tags[image_id] for image_id in itertools.compress(predictions.ids, wrong) if image_id in tags]
-        for tag, count in Counter(itertools.chain.from_iterable(tagged)).items():
-            low, high = clopper_pearson(count, len(tagged), level)
-            rows.append(
-                {
-                    "tag": tag,
-                    "model": predictions.classifier,
-                    "setting": predictions.setting,
-                    "count": count,
-                    "of": len(tagged),
-                    "mistakes": sum(wrong),
-                    "share": count / len(tagged),
-                    "low": low,
-                    "high": high,
-                }
-            )
+        rows += _tag_rows(run.workspace, result, level)
     if not rows:
         raise StoreError(
             "no image is tagged",
             hint="open the live page (shiftbench serve), select a misclassified image and type a tag",
         )
-    rows.sort(key=lambda row: (row["tag"], -row["count"]))
+    rows.sort(key=lambda row: (row.tag, -row.count))
     notes = [
         "mistakes: misclassified images with the tag; %: of the misclassified images with any tag, "
         f"{formatting.level_text(level)} clopper-pearson intervals",
         "an image may have several tags, and has them under every shift",
     ]
-    return Table(columns_of("tag"), rows, title="tags of misclassified images", notes=notes, keys=list(rows[0]))
+    return Table(columns_of("tag"), rows, title="tags of misclassified images", notes=notes, keys=keys_of(_TagRow))
+
+
+def _tag_rows(workspace: Workspace, result: Result, level: float) -> list[_TagRow]:
+    """The tags of the images that a result has wrong."""
+    tags = read_tags(workspace, result.spec.dataset) if result.spec.judged_by_image else {}
+    if not tags:
+        return []
+    predictions = workspace.read(result, top_k=1, confidence=False, scores=False)
+    wrong = predictions.valid & (predictions.top[:, 0] != predictions.labels)
+    wrong_ids = itertools.compress(predictions.ids, wrong.tolist())
+    tagged = [tags[image_id] for image_id in wrong_ids if image_id in tags]
+    rows = []
+    for tag, count in Counter(itertools.chain.from_iterable(tagged)).items():
+        low, high = clopper_pearson(count, len(tagged), level)
+        row = _TagRow(
+            tag=tag,
+            model=predictions.classifier,
+            setting=predictions.setting,
+            count=count,
+            of=len(tagged),
+            mistakes=int(wrong.sum()),
+            share=count / len(tagged),
+            low=low,
+            high=high,
+        )
+        rows.append(row)
+    return rows
+
+
+@dataclass(frozen=True)
+class _ProposalRow:
+    """A class of the user's own, and the classes of the model that it may be."""
+
+    key: str
+    #: Separated by "|"; empty where the user must decide.
+    members: str
+    count: int
+    proposal: str
+    why: str
 
 
 def proposal_table(own: LabelSpace, space: LabelSpace) -> Table:
@@ -284,15 +388,14 @@ def proposal_table(own: LabelSpace, space: LabelSpace) -> Table:
     proposals = propose_members(own.keys, space)
     rows = []
     for proposal in proposals:
-        rows.append(
-            {
-                "key": proposal.own,
-                "members": "|".join(proposal.members),
-                "count": len(proposal.members),
-                "proposal": listed(proposal.candidates, 3) or "none found",
-                "why": _WHY_PROPOSED.get(proposal.why, ""),
-            }
+        row = _ProposalRow(
+            key=proposal.own,
+            members="|".join(proposal.members),
+            count=len(proposal.members),
+            proposal=listed(proposal.candidates, 3) or "none found",
+            why=_WHY_PROPOSED.get(proposal.why, ""),
         )
+        rows.append(row)
     undecided = [proposal.own for proposal in proposals if not proposal.members]
     note = f"to be completed: {listed(undecided)}" if undecided else "every class has members"
     return Table(
@@ -315,7 +418,7 @@ def audit_tables(audit: FactorAudit) -> Iterator[Table]:
         notes.append(f"  ... and {len(audit.left_over) - _MAX_REASONS} more reasons (--json lists all)")
     yield Table(
         columns_of("audit-sets"),
-        [asdict(factor_set) for factor_set in audit.sets],
+        audit.sets,
         title=f"{audit.protocol}: {formatting.count(audit.rows)} rows, {formatting.count(audit.images)} images",
         notes=[*notes, *audit.notes],
     )
@@ -325,4 +428,4 @@ def audit_tables(audit: FactorAudit) -> Iterator[Table]:
         Column("rows", "rows", "count"),
         Column("used", "where it is used"),
     ]
-    yield Table(columns, [asdict(value) for value in audit.values])
+    yield Table(columns, audit.values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,19 @@ from shiftbench.metrics.base import Score
 from shiftbench.metrics.paired import Comparison, compare
 from shiftbench.reports import formatting
 from shiftbench.reports.formatting import count, named
-from shiftbench.reports.table import Column, Diagram, Name, Number, Row, Table, columns_of, interval_chart
+from shiftbench.reports.table import (
+    Column,
+    Diagram,
+    ModelRecords,
+    Name,
+    Number,
+    Row,
+    Table,
+    as_row,
+    columns_of,
+    interval_chart,
+    keys_of,
+)
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.models import ModelVersion, differences
 from shiftbench.store.run_records import RunRecord, is_alive, mixed_versions, shown_date
@@ -26,18 +38,6 @@ from shiftbench.store.workspace import PartResult, Result
 ASSUMED = "†"
 #: The mark of a model that was trained on some of the images.
 TRAINED = "‡"
-#: Keys of columns that hold models, and what the keys of their ids and assumed facts begin with; None for columns that
-#: repeat a model of another column.
-_MODEL_KEYS = {
-    "classifier": "",
-    "model": "",
-    "first": "first_",
-    "second": "second_",
-    "stronger": "stronger_",
-    "weaker": "weaker_",
-    "better": None,
-    "base": None,
-}
 _NOT_RECORDED = "not recorded"
 #: Scores of a history that get a column; JSON has all.
 _MAX_HISTORY_COLUMNS = 4
@@ -46,7 +46,10 @@ ModelFacts = Mapping[str, Mapping[str, Any]]
 
 
 def with_models(table: Table, run: StoredResults) -> Table:
-    """The table with ids and assumed facts in its CSV and JSON, marks behind the names, and notes that explain them."""
+    """The table with ids and assumed facts in its CSV and JSON, marks behind the names, and notes that explain them.
+
+    Models are what the table declares as such: columns of the kind "model", and ``ModelRecords`` in its data.
+    """
     facts = run.model_facts()
     shown_models = _complete(table, facts) & set(run.classifiers)
     results = [result for result in run.results if result.title in shown_models]
@@ -54,50 +57,46 @@ def with_models(table: Table, run: StoredResults) -> Table:
     table.notes += notes
     table.remarks += notes
     if table.data is not None:
-        table.data = _data_with_facts(table.data, facts)
-        table.data["notes"] = [*table.data.get("notes", []), *notes]
+        completed: dict[str, object] = {}
+        for key, value in table.data.items():
+            if isinstance(value, ModelRecords):
+                value = replace(value, rows=[_with_facts(row, value.models, facts) for row in value.rows])
+            completed[key] = value
+        completed["notes"] = [*table.data.get("notes", []), *notes]
+        table.data = completed
     return table
-
-
-def _data_with_facts(data: Mapping[str, Any], facts: ModelFacts) -> dict[str, Any]:
-    """A copy of a table's JSON in which every row of every list has the facts of its models."""
-    completed = dict(data)
-    for key, value in data.items():
-        if isinstance(value, list):
-            completed[key] = [_row_with_facts(row, facts) if isinstance(row, Mapping) else row for row in value]
-    return completed
 
 
 def _complete(table: Table, facts: ModelFacts) -> set[str]:
     """Add facts and marks to a table and its parts; returns the models in it."""
-    model_keys = [column.key for column in table.columns if column.key in _MODEL_KEYS]
+    columns = [column.key for column in table.columns if column.kind == "model"]
     marks = _marks(facts)
     models: set[str] = set()
     marked_rows: list[Row] = []
     for row in table.shown:
-        models.update(row[key] for key in model_keys if isinstance(row.get(key), str))
-        names = {key: Name(row[key], marks[row[key]]) for key in model_keys if row.get(key) in marks}
-        marked_rows.append({**row, **names})
+        titles = {key: row[key] for key in columns if isinstance(row.get(key), str)}
+        models.update(titles.values())
+        marked_rows.append(
+            {**row, **{key: Name(title, marks[title]) for key, title in titles.items() if title in marks}}
+        )
     table.shown = marked_rows
-    table.rows = [_row_with_facts(row, facts) for row in table.rows]
+    model_keys = table.model_keys
+    table.rows = [_with_facts(row, model_keys, facts) for row in table.rows]
     csv_keys = table.csv_keys
-    for key in model_keys:
-        prefix = _MODEL_KEYS[key]
-        if prefix is not None:
-            csv_keys += [f"{prefix}id", f"{prefix}assumed", f"{prefix}training_images"]
+    for prefix in model_keys.values():
+        csv_keys += [f"{prefix}id", f"{prefix}assumed", f"{prefix}training_images"]
     table.keys = csv_keys
     for part in table.parts:
         models |= _complete(part, facts)
     return models
 
 
-def _row_with_facts(row: Mapping[str, Any], facts: ModelFacts) -> dict[str, Any]:
+def _with_facts(row: Row, models: Mapping[str, str], facts: ModelFacts) -> Row:
+    """The row with the facts of the models in these of its fields, under keys that begin as ``models`` says."""
     completed = dict(row)
-    for key, prefix in _MODEL_KEYS.items():
-        model = row.get(key)
-        if prefix is not None and isinstance(model, str):
-            for fact, value in facts.get(model, {}).items():
-                completed[f"{prefix}{fact}"] = value
+    for key, prefix in models.items():
+        for fact, value in facts.get(row[key], {}).items():
+            completed[f"{prefix}{fact}"] = value
     return completed
 
 
@@ -188,6 +187,19 @@ def software_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
     return [f"made with different versions, which can change scores: {'; '.join(parts)}; see table --provenance"]
 
 
+@dataclass(frozen=True)
+class _LogRow:
+    """A run, as the log shows it."""
+
+    started: str
+    status: str
+    models: str
+    results: str
+    versions: str
+    #: The command.
+    text: str
+
+
 def run_log(run: StoredResults, *, last: int | None = None, of_models: bool = False) -> Table:
     """One row per run in order of date; with ``of_models`` only runs that had one of these models."""
     records = list(run.history.records)
@@ -196,20 +208,19 @@ def run_log(run: StoredResults, *, last: int | None = None, of_models: bool = Fa
         records = [record for record in records if versions.intersection(model.version for model in record.models)]
     if last:
         records = records[-last:]
-    rows: list[dict[str, Any]] = []
-    data: list[dict[str, Any]] = []
+    rows: list[_LogRow] = []
+    data: list[dict[str, object]] = []
     for record in records:
         status = _status(run, record)
-        rows.append(
-            {
-                "started": shown_date(record.started),
-                "status": status,
-                "models": listed([model.id for model in record.models], 3),
-                "results": _result_counts(record),
-                "versions": _versions(record),
-                "text": record.text,
-            }
+        row = _LogRow(
+            started=shown_date(record.started),
+            status=status,
+            models=listed([model.id for model in record.models], 3),
+            results=_result_counts(record),
+            versions=_versions(record),
+            text=record.text,
         )
+        rows.append(row)
         data.append({**msgspec.to_builtins(record), "state": status})
     lead = [] if rows else ["no runs are recorded"]
     return Table(columns_of("run-log"), rows, lead=lead, data={"runs": data})
@@ -238,46 +249,88 @@ def _versions(record: RunRecord) -> str:
     return ", ".join(f"{name} {version}" for name, version in record.software.versions.items())
 
 
+@dataclass(frozen=True)
+class _Provenance:
+    """Where a result comes from."""
+
+    model: str
+    id: str
+    setting: str
+    #: When, in UTC.
+    made: str
+    assumed: str
+    #: How many of its images the model was trained on; None if that is not known.
+    training_images: int | None
+    #: How a model whose answers depend on earlier images, or on the batch, saw them.
+    state: str
+    #: The path or URL of the images.
+    data: str
+    versions: str
+    machine: str
+    cpu_features: str
+    runs: str
+    #: That of the result in the workspace.
+    key: str
+    command: str
+
+
+@dataclass(frozen=True)
+class _SharedProvenance:
+    """What people see: the settings of a model whose results have the same origin."""
+
+    model: str
+    made: str
+    assumed: str
+    training_images: int | None
+    data: str
+    versions: str
+    machine: str
+
+
 def provenance_table(run: StoredResults) -> Table:
     """Where each result comes from: date, versions, assumed facts and data of the runs that computed it."""
-    rows = [_provenance_row(run, result) for result in run.results]
-    # People see one row for all settings that agree in everything else.
-    shared_keys = ("model", "made", "assumed", "training_images", "data", "versions", "machine")
-    settings_by_values = by_key((tuple(row[key] for key in shared_keys), row["setting"]) for row in rows)
-    shown = []
-    for values, settings in settings_by_values.items():
-        shared = dict(zip(shared_keys, values, strict=True))
-        shown.append({**shared, "settings": listed(settings, 3)})
+    rows = [_provenance(run, result) for result in run.results]
+    settings_by_origin = by_key((_shared(row), row.setting) for row in rows)
+    shown = [{**as_row(origin), "settings": listed(settings, 3)} for origin, settings in settings_by_origin.items()]
     return Table(
         columns_of("provenance"),
         rows,
         shown=shown,
         title="provenance",
         notes=software_notes(run, run.results),
-        keys=list(rows[0]) if rows else None,
+        keys=keys_of(_Provenance) if rows else None,
     )
 
 
-def _provenance_row(run: StoredResults, result: Result) -> dict[str, Any]:
+def _shared(row: _Provenance) -> _SharedProvenance:
+    return _SharedProvenance(row.model, row.made, row.assumed, row.training_images, row.data, row.versions, row.machine)
+
+
+def _provenance(run: StoredResults, result: Result) -> _Provenance:
+    spec = result.spec
     makers = run.history.makers(result)
-    assumed = run.history.assumed.get(result.spec.classifier.version)
-    source = run.workspace.source(result.spec.dataset.name, result.spec.dataset.fingerprint)
-    return {
-        "model": result.title,
-        "id": result.model_id,
-        "setting": result.setting,
-        "made": _each(shown_date(record.ended or record.started) for record in makers),
-        "assumed": _NOT_RECORDED if assumed is None else ", ".join(assumed) or "nothing",
-        "training_images": run.training_images(result),
-        "state": _state(result.spec),
-        "data": _NOT_RECORDED if source is None else source[1],
-        "versions": _each(map(_versions, makers)),
-        "machine": _each(f"{record.software.cpu}, {record.software.platform}" for record in makers),
-        "cpu_features": _each(" ".join(record.software.cpu_features) for record in makers),
-        "runs": ", ".join(record.id for record in makers),
-        "key": result.key,
-        "command": _each(record.text for record in makers),
-    }
+    assumed = run.history.assumed.get(spec.classifier.version)
+    source = run.workspace.source(spec.dataset.name, spec.dataset.fingerprint)
+    if assumed is None:
+        assumed_text = _NOT_RECORDED
+    else:
+        assumed_text = ", ".join(assumed) or "nothing"
+    return _Provenance(
+        model=result.title,
+        id=result.model_id,
+        setting=result.setting,
+        made=_each(shown_date(record.ended or record.started) for record in makers),
+        assumed=assumed_text,
+        training_images=run.training_images(result),
+        state=_state(spec),
+        data=_NOT_RECORDED if source is None else source[1],
+        versions=_each(map(_versions, makers)),
+        machine=_each(f"{record.software.cpu}, {record.software.platform}" for record in makers),
+        cpu_features=_each(" ".join(record.software.cpu_features) for record in makers),
+        runs=", ".join(record.id for record in makers),
+        key=result.key,
+        command=_each(record.text for record in makers),
+    )
 
 
 def _each(values: Iterable[str]) -> str:
@@ -286,10 +339,10 @@ def _each(values: Iterable[str]) -> str:
 
 
 def _state(spec: ResultSpec) -> str:
-    """How a stateful model saw the images; empty for others."""
+    """How a stateful model, or one that mixes the images of a batch, saw the images; empty for others."""
     size = spec.classifier.batch_size
     if size is None:
-        return ""
+        return spec.classifier.batch
     return f"reset before the setting; images shuffled by seed {spec.shift.seed}, in batches of {size}"
 
 
@@ -319,12 +372,14 @@ def history_table(run: StoredResults, *, level: float = 0.95) -> Table:
             diagrams.append(Diagram(key, partial(interval_chart, values)))
     shown_columns = [
         Column("date", "first run (UTC)", "word"),
-        Column("model", "model"),
+        Column("model", "model", "model"),
         *(Column(key, key, "number", times=100) for key in columns[:_MAX_HISTORY_COLUMNS]),
         Column("change", f"change in {columns[0]}", "points", times=100),
         Column("p", "p", "p", optional=True),
     ]
-    table = Table(shown_columns, rows, notes=_history_notes(history), data={"versions": data}, diagrams=diagrams)
+    table = Table(
+        shown_columns, rows, notes=_history_notes(history), data={"versions": ModelRecords(data)}, diagrams=diagrams
+    )
     return with_models(table, run)
 
 

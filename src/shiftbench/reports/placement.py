@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,9 @@ import numpy as np
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.datasets.subset import TESTBED_LIST
 from shiftbench.errors import ShiftbenchError
+from shiftbench.grouping import by_key
 from shiftbench.labels.catalogue import label_space
-from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.metrics.detection import detect
 from shiftbench.published.baselines import PROVENANCE, PublishedLine, Side, baseline_of, baselines
@@ -30,7 +32,7 @@ from shiftbench.store.workspace import Result, Workspace, space_key
 from shiftbench.studies.base import FRACTION, StudyError, get_scale
 from shiftbench.studies.fits import FEW_MODELS, Fit, Line
 from shiftbench.studies.results import Results, own_name, results_from_scores, same_images
-from shiftbench.studies.robustness import Effective, effective_robustness
+from shiftbench.studies.robustness import Effective, beside_ordinary_models, effective_robustness
 from shiftbench.studies.study import ShiftAxes, Study
 from shiftbench.studies.testbed import ALL_IMAGES, SIZES, TENTH, known_settings
 
@@ -87,28 +89,41 @@ class Placement:
             # ``distance`` gives the size of a negative distance: its interval is mirrored, too.
             distance_interval = interval(-self.effective.high, -self.effective.low, 1)
         extrapolated = ", extrapolated" if self.effective.extrapolated else ""
-        return f"the line of {self.line_models} published models {distance_interval}{extrapolated}"
+        ordinary = beside_ordinary_models(self.effective, 100)
+        return f"the line of {self.line_models} published models {distance_interval}{extrapolated}{ordinary}"
 
     def as_dict(self) -> dict[str, object]:
         """JSON-able; distances in percentage points."""
         effective = self.effective
-        return {
+        values: dict[str, object] = {
             "model": self.model,
             "setting": self.setting,
             "reference": self.reference,
             "score": self.score.as_dict(),
-            "points_above_line": None if effective is None else 100 * effective.rho,
-            "interval": None if effective is None else [100 * effective.low, 100 * effective.high],
-            "expected": None if effective is None else effective.expected,
-            "extrapolated": effective is not None and effective.extrapolated,
+            "points_above_line": None,
+            "interval": None,
+            "expected": None,
+            "ordinary_interval": None,
+            "beyond_ordinary": False,
+            "extrapolated": False,
             "line_models": self.line_models,
-            "scale": None if effective is None else self.baseline.scale,
+            "scale": None,
             "published_models": self.baseline.n,
             "lower": self.lower,
             "source": self.baseline.source,
             "sentence": self.sentence,
             "notes": list(self.notes),
         }
+        # Where no line was fitted there is only a rank among the published models.
+        if effective is not None:
+            values["points_above_line"] = 100 * effective.rho
+            values["interval"] = [100 * effective.low, 100 * effective.high]
+            values["expected"] = effective.expected
+            values["ordinary_interval"] = _ordinary_interval(effective)
+            values["beyond_ordinary"] = effective.is_above_ordinary or effective.is_below_ordinary
+            values["extrapolated"] = effective.extrapolated
+            values["scale"] = self.baseline.scale
+        return values
 
 
 @dataclass(frozen=True)
@@ -132,6 +147,14 @@ class Placements:
     unplaced: tuple[Unplaced, ...]
     level: float
 
+    @cached_property
+    def placed_by_model(self) -> dict[str, list[Placement]]:
+        return by_key((placement.model, placement) for placement in self.placed)
+
+    @cached_property
+    def unplaced_by_model(self) -> dict[str, list[Unplaced]]:
+        return by_key((unplaced.model, unplaced) for unplaced in self.unplaced)
+
     def __iter__(self) -> Iterator[Placement]:
         return iter(self.placed)
 
@@ -146,9 +169,7 @@ class _NotComparableError(Exception):
 def place_models(run: StoredResults, *, level: float = 0.95) -> Placements:
     placed: list[Placement] = []
     unplaced: list[Unplaced] = []
-    for title in run.classifiers:
-        model_results = [result for result in run.results if result.title == title]
-        model_run = StoredResults(run.workspace, model_results, models=run.models)
+    for title, model_run in run.by_model().items():
         settings = {*model_run.settings, *corruption_families(model_run)}
         for baseline in baselines():
             for setting in baseline.settings:
@@ -177,11 +198,12 @@ def published_study(run: StoredResults, y: str) -> PlacedStudy:
     assert baseline.x is not None
     x = baseline.x.setting
     placed = _placed_by_line(run, y)
-    shifted_scores = [(placement.model, y, placement.score) for placement in placed]
+    scores = [SettingScore(placement.model, y, placement.score) for placement in placed]
     clean_scores = {placement.model: placement.clean for placement in placed}
-    results = results_from_scores(
-        shifted_scores + [(model, x, score) for model, score in clean_scores.items() if score],
-    )
+    for model, score in clean_scores.items():
+        if score is not None:
+            scores.append(SettingScore(model, x, score))
+    results = results_from_scores(scores)
     published_models = set(baseline.models)
     names = tuple(own_name(model) if model in published_models else model for model in results.models)
     notes = (f"published models: {baseline.source}", *placed[0].notes)
@@ -244,6 +266,12 @@ def why_apart(workspace: Workspace, result: Result) -> str:
     shift = ShiftRecord(testbed_setting.shift.describe())
     if not recorded and (spec.shift.kind, spec.shift.name) != (shift.kind, shift.name):
         return f"the images are shifted otherwise ({spec.shift.name}, not {shift.name})"
+    is_changed = testbed_setting.shifted or testbed_setting.source is not None
+    if recorded and is_changed and spec.made_by != "testbed":
+        return "nobody stated who made the images (import --made-by testbed)"
+    textures = spec.shift.textures
+    if not recorded and textures.startswith("procedural"):
+        return f"the frost has other textures ({textures}), not the original pictures"
     if testbed_setting.metric != "top1":  # The setting is of videos: its number of images is that of all frames.
         return ""
     return _why_other_images(workspace, result, testbed_setting.name)
@@ -270,15 +298,15 @@ def own_results(run: StoredResults, metric: str | None = None, *, in_testbed: bo
     if not in_testbed:
         return results_from_scores(run.scores(metric))
     reasons_apart: dict[str, str] = {}
-    scores: list[tuple[str, str, Score]] = []
+    scores: list[SettingScore] = []
     for result, score in scored_results(run, metric):
         setting = published_name(result.setting)
         reason = why_apart(run.workspace, result)
         if reason:
             reasons_apart[setting] = reason
-            scores.append((result.title, own_name(setting), score))
+            scores.append(SettingScore(result.title, own_name(setting), score))
         else:
-            scores.append((result.title, setting, score))
+            scores.append(SettingScore(result.title, setting, score))
     results = results_from_scores(scores)
     notes = [
         f"{setting}: own results are kept apart, as {own_name(setting)}: {reason}"
@@ -338,6 +366,13 @@ def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effecti
     return distance_from(line, model, clean, shifted)
 
 
+def _ordinary_interval(effective: Effective) -> list[float] | None:
+    """Where the distances of ordinary models lie, in points; None if that is not known."""
+    if math.isnan(effective.ordinary_low):
+        return None
+    return [100 * effective.ordinary_low, 100 * effective.ordinary_high]
+
+
 def distance_from(line: Line, model: str, clean: Score, shifted: Score) -> Effective:
     """The distance of one model from a line; its interval joins both scores' intervals and the line's band."""
     robustness = effective_robustness(
@@ -347,7 +382,13 @@ def distance_from(line: Line, model: str, clean: Score, shifted: Score) -> Effec
     # Zou and Donner's rule adds squares: the share of the images of y can be added afterwards.
     down = math.hypot(row.rho - row.low, shifted.value - shifted.low)
     up = math.hypot(row.high - row.rho, shifted.high - shifted.value)
-    return replace(row, low=row.rho - down, high=row.rho + up)
+    return replace(
+        row,
+        low=row.rho - down,
+        high=row.rho + up,
+        ordinary_low=-math.hypot(row.ordinary_low, shifted.high - shifted.value),
+        ordinary_high=math.hypot(row.ordinary_high, shifted.value - shifted.low),
+    )
 
 
 def _score(model_run: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
@@ -383,8 +424,8 @@ def _family_accuracy(model_run: StoredResults, baseline: PublishedLine, setting:
 
 
 def _top1(model_run: StoredResults, result: Result, level: float) -> Score:
-    predictions = model_run.workspace.read(result, top_k=1, confidence=False, scores=False)
-    return metrics.get("top1")(predictions, level=level)
+    [scored] = scored_results(model_run.part([result]), "top1", level)
+    return scored.score
 
 
 def _only(model_run: StoredResults, side: Side) -> Result:

@@ -22,8 +22,12 @@ _FOLDERS = (
 )
 
 
-def reproduction_table(checked: Sequence[Checked], *, command: str = "", revisions: Sequence[Row] = ()) -> Table:
-    """What ``shiftbench reproduce`` prints; ``revisions`` are those of ``released_revisions``.
+def reproduction_table(
+    checked: Sequence[Checked], *, command: str = "", revisions: Sequence[Row] = (), annotated: Sequence[Row] = ()
+) -> Table:
+    """What ``shiftbench reproduce`` prints.
+
+    ``revisions`` and ``annotated`` are the rows of ``released_revisions`` and ``released_annotated``.
 
     >>> from shiftbench.published.reproduce import reproduce
     >>> print("\\n".join(reproduction_table(reproduce("002")).to_text(80).splitlines()[13:16]))
@@ -45,6 +49,11 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "", revisio
         title = "004, figures 7 and 8: accuracy on the revisions of ImageNetV2, from released predictions"
         parts.append(Table(columns_of("revisions"), list(revisions), title=title, heading=2))
         data["revisions"] = list(revisions)
+    if annotated:
+        title = "004, figure 16: accuracy on the annotated original images, from released predictions"
+        note = "the figure divides these images by selection frequency, which this release does not have"
+        parts.append(Table(columns_of("annotated"), list(annotated), title=title, notes=[note], heading=2))
+        data["annotated"] = list(annotated)
     rows = _rows(checked)
     return Table(
         columns_of("reproduction"),
@@ -120,7 +129,11 @@ def _capitalised(text: str) -> str:
 
 
 def _counts(checked: Sequence[Checked]) -> dict[str, int]:
-    return {mark: sum(check.counts[mark] for check in checked) for mark in MARKS}
+    total = dict.fromkeys(MARKS, 0)
+    for check in checked:
+        for mark in MARKS:
+            total[mark] += check.counts[mark]
+    return total
 
 
 def shown_mark(mark: str) -> str:
@@ -146,8 +159,11 @@ def _claim_table(check: Checked) -> Table:
             printed = [*printed[:_MAX_QUOTED], f"and {len(printed) - _MAX_QUOTED} more"]
         remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): needs {requirement}")
         remarks.append(f"printed: {'; '.join(printed)}")
+    columns = columns_of("reproduction")
+    if not any(row.get("expected") for row in shown):
+        columns = [column for column in columns if column.key != "expected"]
     return Table(
-        columns_of("reproduction"),
+        columns,
         shown,
         title=f"{_capitalised(claim.place)}: {claim.what}",
         lead=[f"From {claim.source}"] if shown else [],
@@ -188,6 +204,7 @@ def _number_rows(check: Checked) -> list[Row]:
                     "published": _published(row),
                     "difference": _difference(row),
                     "mark": shown_mark(row.mark),
+                    "expected": row.expected,
                 }
             )
     return rows

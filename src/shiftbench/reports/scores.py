@@ -20,10 +20,10 @@ from functools import cached_property
 
 from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.grouping import by_key
-from shiftbench.metrics.base import Score
-from shiftbench.metrics.bootstrap import EXACT_BOUND
+from shiftbench.metrics.base import Score, SettingScore
+from shiftbench.metrics.bootstrap import EXACT_BOUND, SAME_OUTCOME
 from shiftbench.reports import formatting
-from shiftbench.reports.table import Column, Diagram, Number, Table
+from shiftbench.reports.table import Column, Diagram, ModelRecords, Number, Table
 from shiftbench.reports.writers import plain
 
 #: Of more distinct provenance lines than this only what they share is shown.
@@ -31,13 +31,11 @@ _MAX_PROVENANCE_LINES = 6
 _KEYS = ("classifier", "setting", "metric", "value", "low", "high", "n", "level", "method", "unit", "provenance")
 #: Behind a number that a design estimates.
 ESTIMATE = "~"
-#: (model, setting, score)
-Entries = list[tuple[str, str, Score]]
 _Key = tuple[str, str, str, float, str]
 
 
 def score_table(
-    entries: Iterable[tuple[str, str, Score]],
+    entries: Iterable[SettingScore],
     *,
     title: str = "",
     remarks: Sequence[str] = (),
@@ -46,8 +44,8 @@ def score_table(
     """Models by settings.
 
     >>> table = score_table([
-    ...     ("small", "clean", Score("top1", 0.70, 0.66, 0.74, n=500)),
-    ...     ("large", "clean", Score("top1", 0.80, 0.76, 0.83, n=500)),
+    ...     SettingScore("small", "clean", Score("top1", 0.70, 0.66, 0.74, n=500)),
+    ...     SettingScore("large", "clean", Score("top1", 0.80, 0.76, 0.83, n=500)),
     ... ])
     >>> print(table.to_text(60))
     top1, %
@@ -62,7 +60,7 @@ def score_table(
     <BLANKLINE>
     """
     grid = ScoreGrid(entries)
-    columns = [Column("classifier", "model"), *(grid.shown_column(column) for column in grid.columns)]
+    columns = [Column("classifier", "model", "model"), *(grid.shown_column(column) for column in grid.columns)]
     shown: list[dict[str, object]] = []
     scores: list[dict[str, object]] = []
     for model in grid.classifiers:
@@ -83,7 +81,11 @@ def score_table(
         notes=notes,
         remarks=remarks,
         diagrams=diagrams,
-        data={"title": title, "scores": [plain(score) for score in scores], "notes": [*notes, *remarks]},
+        data={
+            "title": title,
+            "scores": ModelRecords([plain(score) for score in scores], {"classifier": ""}),
+            "notes": [*notes, *remarks],
+        },
         turned="setting",
     )
 
@@ -148,14 +150,15 @@ def _overlap(first: Score, second: Score) -> bool:
 class ScoreGrid:
     """Scores by model and column: which share a column, and what has to be noted."""
 
-    def __init__(self, entries: Iterable[tuple[str, str, Score]]) -> None:
+    def __init__(self, entries: Iterable[SettingScore]) -> None:
         models: dict[str, None] = {}
         by_column: dict[_Key, dict[str, Score]] = {}
         for model, setting, score in entries:
             models[model] = None
             column = by_column.setdefault((setting, score.metric, score.provenance, score.level, score.method), {})
             earlier = column.setdefault(model, score)
-            if str(earlier.as_dict()) != str(score.as_dict()):  # As text, because nan is not equal to itself.
+            # As text, because nan is not equal to itself.
+            if earlier is not score and str(earlier.as_dict()) != str(score.as_dict()):
                 raise ShiftbenchError(
                     f"two different scores for {model!r} in {setting!r} have one provenance",
                     found=f"{score.metric} {earlier.value:g} and {score.value:g}",
@@ -260,7 +263,8 @@ class ScoreGrid:
         if len(by_line) == 1 and len(unmarked) == len(self.columns):
             return [f"provenance: {next(iter(by_line))}"]
         # A setting's metrics can differ in provenance (one is divided by a baseline): then name it.
-        provenances = Counter(setting for setting, _ in {(column.setting, column.provenance) for column in unmarked})
+        origins = {(column.setting, column.provenance) for column in unmarked}
+        provenances = Counter(setting for setting, _ in origins)
         notes = []
         for line, columns in by_line.items():
             names: dict[str, None] = {}
@@ -308,7 +312,7 @@ def _letter(index: int) -> str:
     return _letter(head - 1) + letter if head else letter
 
 
-def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
+def in_one_column(entries: Iterable[SettingScore]) -> list[SettingScore]:
     """The same scores, those of one setting and metric under one method, so that they share a column.
 
     Where resampling shows no spread a score has an exact bound instead: another way to the same interval, and no
@@ -317,11 +321,15 @@ def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
     entries = list(entries)
     methods = by_key(((setting, score.metric), score.method) for _, setting, score in entries)
     joined = {column: _joined_method(list(dict.fromkeys(names))) for column, names in methods.items()}
-    return [(model, setting, replace(score, method=joined[setting, score.metric])) for model, setting, score in entries]
+    in_column = []
+    for entry in entries:
+        method = joined[entry.setting, entry.score.metric]
+        in_column.append(entry._replace(score=replace(entry.score, method=method)))
+    return in_column
 
 
 def _joined_method(methods: Sequence[str]) -> str:
-    usual = [method for method in methods if method != EXACT_BOUND]
+    usual = [method for method in methods if method not in (EXACT_BOUND, SAME_OUTCOME)]
     if len(methods) == 1 or not usual:
         return methods[0]
     return f"{' or '.join(usual)}, exact where nothing varies"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
-from shiftbench.reports.table import Column, Name, Table, columns_of
+from shiftbench.reports.table import Column, ModelRecords, Name, Table, columns_of
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, left_out, whole
 from shiftbench.studies.difficulty import DifficultyFit, line_of
@@ -55,7 +55,7 @@ def effective_table(
         **result.line.as_dict(),
         "rho_level": result.level,
         "rho_sources": result.sources,
-        "models": [_renamed(row, {"low": "rho_low", "high": "rho_high"}) for row in rows],
+        "models": ModelRecords([_renamed(row, {"low": "rho_low", "high": "rho_high"}) for row in rows]),
         "notes": notes,
     }
     return Table(
@@ -165,14 +165,16 @@ def lines_table(lines: Mapping[str, Line]) -> Table:
 
 def wide_table(
     study: Study,
-    found: Mapping[str, EffectiveRobustness] | Mapping[str, RelativeRobustness],
+    robustness_by_shift: Mapping[str, EffectiveRobustness] | Mapping[str, RelativeRobustness],
     measure: str,
     *,
     own: Sequence[str] = (),
 ) -> Table:
     """rho or tau of every model on several shifts: one row per model, own models first and marked."""
     results = study.results
-    by_shift = {shift: {row.model: row for row in robustness.rows} for shift, robustness in found.items()}
+    by_shift = {}
+    for shift, robustness in robustness_by_shift.items():
+        by_shift[shift] = {row.model: row for row in robustness.rows}
     rows = []
     for model in (*own, *(name for name in results.models if name not in own)):
         row: dict[str, Any] = {"model": model, "category": study.category_of(model), "own": model in own}
@@ -184,14 +186,14 @@ def wide_table(
                 row |= _with_ends(shift, getattr(value, measure), finite_or_none(value.low), finite_or_none(value.high))
         if evaluated:
             rows.append(row)
-    columns = [Column("model", "model"), Column("category", "category", optional=True)]
-    columns += [Column(shift, shift, "points", times=100.0 / whole(results.unit)) for shift in found]
-    level = next(robustness.level for robustness in found.values())
+    columns = [Column("model", "model", "model"), Column("category", "category", optional=True)]
+    columns += [Column(shift, shift, "points", times=100.0 / whole(results.unit)) for shift in robustness_by_shift]
+    level = next(robustness.level for robustness in robustness_by_shift.values())
     meaning = "y minus the line" if measure == "rho" else "accuracy minus the base model's"
     notes = [
         f"{measure}: {meaning}, percentage points; {formatting.level_text(level)} intervals in --json and --format csv",
         *_own_note(own),
-        *_notes_of({shift: robustness.notes for shift, robustness in found.items()}),
+        *_notes_of({shift: robustness.notes for shift, robustness in robustness_by_shift.items()}),
         *results.notes,
     ]
     names = {"rho": "effective", "tau": "relative"}
@@ -204,19 +206,19 @@ def wide_table(
         title=f"{names[measure]} robustness ({measure})",
         data={
             "measure": measure,
-            "shifts": list(found),
+            "shifts": list(robustness_by_shift),
             "level": level,
             "unit": results.unit,
-            "models": rows,
+            "models": ModelRecords(rows),
             "notes": notes,
         },
     )
 
 
-def interventions_table(study: Study, found: Sequence[GroupMean], by: str, level: float) -> Table:
+def interventions_table(study: Study, means: Sequence[GroupMean], by: str, level: float) -> Table:
     """One row per shift and group of models: the mean rho and tau of its models."""
     by_group: dict[tuple[str, str], dict[str, object]] = {}
-    for mean in found:
+    for mean in means:
         row = by_group.setdefault((mean.shift, mean.group), {"shift": mean.shift, "group": mean.group})
         row[f"{mean.measure}_models"] = mean.n
         row |= _with_ends(mean.measure, mean.mean, finite_or_none(mean.low), finite_or_none(mean.high))
@@ -244,14 +246,13 @@ def relative_table(study: Study, y: str, result: RelativeRobustness, *, own: Seq
     if rows and rows[0]["low"] is not None:
         notes.append(f"{formatting.level_text(result.level)} intervals from both models' images")
     notes += result.notes
-    models = [{**row, "tau_low": row["low"], "tau_high": row["high"]} for row in rows]
     return Table(
         columns_of("relative", times=100.0 / whole(result.unit)),
         rows,
         shown=_marked(rows, own),
         title=f"relative robustness, {y}",
         notes=notes,
-        data={"y": y, "unit": result.unit, "level": result.level, "models": models, "notes": notes},
+        data={"y": y, "unit": result.unit, "level": result.level, "models": ModelRecords(rows), "notes": notes},
     )
 
 
@@ -306,22 +307,23 @@ def agreement_table(result: ModelAgreement, setting: str) -> Table:
         notes.append(f"all fail on: {listed(result.all_fail, 8)}")
     data = {"setting": setting, **result.as_dict(), "notes": notes}
     pairs = sorted(data["pairs"], key=lambda pair: 2.0 if pair["kappa"] is None else -pair["kappa"])
+    data["pairs"] = ModelRecords(data["pairs"], {"stronger": "stronger_", "weaker": "weaker_"})
     shown, hidden_notes = _extremes(pairs, "pairs", "--json and --format csv have them all")
     title = f"do they fail together? {setting}"
     return Table(fields, pairs, shown=shown, title=title, lead=lead, notes=hidden_notes + notes, data=data)
 
 
-def colour_table(found: Mapping[str, Sequence[ColourEffect]], level: float) -> Table:
+def colour_table(effects_of_models: Mapping[str, Sequence[ColourEffect]], level: float) -> Table:
     """What changed colours do to the mistakes of models, and to what they get right."""
     columns = [
-        Column("model", "model"),
+        Column("model", "model", "model"),
         Column("variant", "colours"),
         _percent_column("disappears", "wrong class gone %"),
         _percent_column("corrected", "right instead %"),
         _percent_column("lost", "of right ones lost %"),
     ]
     rows = []
-    for model, effects in found.items():
+    for model, effects in effects_of_models.items():
         for effect in effects:
             rows.append(
                 {
@@ -336,7 +338,7 @@ def colour_table(found: Mapping[str, Sequence[ColourEffect]], level: float) -> T
             )
     lead = [
         f"{model}: {effects[0].wrong} images wrong and {effects[0].right} right as they are"
-        for model, effects in found.items()
+        for model, effects in effects_of_models.items()
     ]
     notes = [
         "hue n: all hues rotated by n degrees; any: whether one of the variants does it",
@@ -363,20 +365,20 @@ _TESTS = (
 )
 
 
-def hypotheses_table(found: Sequence[Evidence], level: float, test: str = _TESTS) -> Table:
+def hypotheses_table(evidence: Sequence[Evidence], level: float, test: str = _TESTS) -> Table:
     """``test``: what the p-values are."""
     columns = columns_of("hypotheses")
-    if any(evidence.metric for evidence in found):
+    if any(entry.metric for entry in evidence):
         columns.insert(2, Column("metric", "metric"))
-    has_p_values = any(evidence.p is not None for evidence in found)
+    has_p_values = any(entry.p is not None for entry in evidence)
     if has_p_values:
         columns.append(Column("p_holm", "p (Holm)", "p"))
         condition = f", and p (Holm) at most {1 - level:.3g}"
-        p_note = f"p: {test}; Holm's correction over {count_of(len(found), 'test')}"
+        p_note = f"p: {test}; Holm's correction over {count_of(len(evidence), 'test')}"
     else:
         condition = ""
         p_note = "no p-values: only scores are known, not images"
-    rows = [evidence.as_dict() for evidence in found]
+    rows = [entry.as_dict() for entry in evidence]
     notes = [
         "gain: mean over the pairs of changed model minus base, percentage points",
         f"evidence +: a gain of {MARGIN:g} or more, {GAP_MARGIN:g} or more of it beyond the reference where that is "
@@ -395,7 +397,7 @@ def many_faces_table(findings: Sequence[Finding], evidence: Sequence[Evidence], 
         "methods: supported if they help (+) on all datasets, mixed on some, contradicted if they only harm (-)",
         "Texture Bias: the evidence on augmentation where textures change; Only IID Accuracy Matters: contradicted by "
         "a gain beyond the reference; Synthetic does not imply Natural: contradicted by augmentation that helps on a "
-        "natural shift; Multivariate: supported if methods help on some datasets and none on all",
+        "natural shift; Multivariate: supported if methods help on some datasets and are shown to help less on others",
         *below.notes,
     ]
     below.notes = []
@@ -408,13 +410,15 @@ def reproducibility_table(result: Reproducibility, original: str, new: str) -> T
     times = 100.0 / whole(result.unit)
     fields = columns_of("reproducibility", times=times)
     data = {"original": original, "new": new, **result.as_dict()}
+    rows = data["models"]
     notes = [
         f"{formatting.level_text(result.level)} intervals: clopper-pearson; per cent",
         f"mean change: {result.mean_change * times:+.1f} points over {len(result.rows)} models",
         "change: places won on the new test set",
         *result.notes,
     ]
-    return Table(fields, data["models"], title=f"{original} and {new}", notes=notes, data={**data, "notes": notes})
+    data |= {"models": ModelRecords(data["models"]), "notes": notes}
+    return Table(fields, rows, title=f"{original} and {new}", notes=notes, data=data)
 
 
 def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table:
@@ -450,7 +454,14 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
         parts_note,
         *result.notes,
     ]
-    data = {"original": original, "new": new, "fresh": fresh, "level": result.level, "models": rows, "notes": notes}
+    data = {
+        "original": original,
+        "new": new,
+        "fresh": fresh,
+        "level": result.level,
+        "models": ModelRecords(rows),
+        "notes": notes,
+    }
     title = f"what the gap is made of: {original} and {new}"
     return Table(columns, rows, shown=shown, title=title, lead=lead, notes=notes, data=data)
 
@@ -469,7 +480,7 @@ def bins_table(
         "they all see the same images",
         *notes,
     ]
-    data = {"setting": setting, "level": level, "bins": rows, "notes": notes}
+    data = {"setting": setting, "level": level, "bins": ModelRecords(rows), "notes": notes}
     return Table(fields, rows, title=f"accuracy by selection frequency, {setting}", notes=notes, data=data)
 
 

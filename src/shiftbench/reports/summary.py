@@ -275,9 +275,7 @@ def summarise(
 
         placements = place_models(run, level=level)
     models = []
-    for title in run.classifiers:
-        results = [result for result in run.results if result.title == title]
-        model_run = StoredResults(run.workspace, results, models=run.models)
+    for title, model_run in run.by_model().items():
         models.append(_model(title, model_run, placements, level))
     warnings = tuple(str(warning) for warning in [*run.trained_on(), *run.warnings()] if not warning.is_note)
     return RunSummary(tuple(models), warnings, next_commands(run, command, placements), level)
@@ -294,8 +292,8 @@ def _model(title: str, model_run: StoredResults, placements: Placements | None, 
     placed: tuple[Placement, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
     if placements is not None:
-        placed = tuple(placement for placement in placements.placed if placement.model == title)
-        unplaced = tuple(result for result in placements.unplaced if result.model == title)
+        placed = tuple(placements.placed_by_model.get(title, ()))
+        unplaced = tuple(placements.unplaced_by_model.get(title, ()))
     return ModelSummary(
         model=title,
         setting=clean.setting,
@@ -331,7 +329,7 @@ def _shifted_scores(
         shifted = result.spec.reference is not None
         if shifted and result.setting not in corrupted and result.spec.judged_by_image:
             results.append(result)
-    scores = StoredResults(model_run.workspace, results, models=model_run.models).scores(level=level)
+    scores = model_run.part(results).scores(level=level)
     return tuple(sorted(((setting, score) for _, setting, score in scores), key=lambda entry: entry[1].value))
 
 

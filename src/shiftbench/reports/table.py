@@ -7,10 +7,10 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,7 +22,27 @@ from shiftbench.reports import formatting, writers
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
+#: What a table holds of a row, by the keys of its columns.
 Row = Mapping[str, Any]
+
+
+class Record(Protocol):
+    """A row as the code that computes it sees it: a dataclass, whose fields are the keys of JSON and CSV."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def keys_of(record: type[Record]) -> list[str]:
+    """The keys of rows that are such records, in their order."""
+    return [declared.name for declared in fields(record)]
+
+
+def as_row(record: Row | Record) -> Row:
+    """The row of a record; its values stay as they are, so that cells keep their types."""
+    if not is_dataclass(record):
+        assert isinstance(record, Mapping)
+        return record
+    return {name: getattr(record, name) for name in keys_of(type(record))}
 
 
 @dataclass(frozen=True)
@@ -72,8 +92,9 @@ class Column:
 
     key: str
     heading: str
-    #: "points" are signed numbers, "rank" signed whole numbers, "word" text that is never wrapped.
-    kind: Literal["text", "word", "number", "points", "count", "rank", "p"] = "text"
+    #: "model" is the title of a model, "word" text that is never wrapped, "points" are signed numbers, "rank" signed
+    #: whole numbers.
+    kind: Literal["text", "model", "word", "number", "points", "count", "rank", "p"] = "text"
     #: Keys of the ends of the interval, unless the rows hold a ``Number``.
     ends: tuple[str, str] | None = None
     places: int = 2
@@ -87,10 +108,18 @@ class Column:
     n: str = ""
     #: Key of a shorter text, shown where optional columns are left out.
     brief: str = ""
+    #: What the keys of a model's id and facts begin with, which ``with_models`` adds to CSV and JSON; None if another
+    #: column of the row has the same model.
+    facts: str | None = ""
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the cells are names, which are wrapped where a line is too short for them."""
+        return self.kind in ("text", "model")
 
     @property
     def is_text(self) -> bool:
-        return self.kind in ("text", "word")
+        return self.is_name or self.kind == "word"
 
     def cell(self, row: Row) -> CellText:
         value = row.get(self.key)
@@ -143,12 +172,14 @@ def columns_of(table: str, *, times: float = 100.0, **headings: str) -> list[Col
     columns = []
     for row in _declared()[table]:
         # An empty field means the default of ``Column``.
-        fields: dict[str, object] = {key: row[key] for key in ("key", "kind", "places", "brief") if row[key]}
-        fields["heading"] = headings.get(row["key"], row["heading"])
-        fields["times"] = times if row["unit"] == "%" else 1.0
-        fields["ends"] = row["ends"].split() or None
-        fields["optional"] = bool(row["optional"])
-        columns.append(msgspec.convert(fields, Column, strict=False))
+        declared: dict[str, object] = {key: row[key] for key in ("key", "kind", "places", "brief", "facts") if row[key]}
+        declared["heading"] = headings.get(row["key"], row["heading"])
+        declared["times"] = times if row["unit"] == "%" else 1.0
+        declared["ends"] = row["ends"].split() or None
+        declared["optional"] = bool(row["optional"])
+        if declared.get("facts") == "none":
+            declared["facts"] = None
+        columns.append(msgspec.convert(declared, Column, strict=False))
     return columns
 
 
@@ -156,6 +187,21 @@ def columns_of(table: str, *, times: float = 100.0, **headings: str) -> list[Col
 def _declared() -> dict[str, list[dict[str, str]]]:
     with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
         return by_key((row["table"], row) for row in csv.DictReader(file))
+
+
+def _one_model() -> dict[str, str]:
+    return {"model": ""}
+
+
+@dataclass(frozen=True)
+class ModelRecords:
+    """Records in the JSON of a table that name models, in the fields ``models``.
+
+    ``models`` maps each such field to what the keys of the model's id and facts begin with.
+    """
+
+    rows: Sequence[Row]
+    models: Mapping[str, str] = field(default_factory=_one_model)
 
 
 @dataclass(frozen=True)
@@ -230,10 +276,12 @@ def _chart_bar(number: Number, mark: float | None, scale: _ChartScale, ascii_onl
 class Table:
     """Rows under columns, with a title, a lead and notes; printed by ``console.print(table)``.
 
-    ``rows`` are the records that CSV and JSON hold in full; ``shown`` is what people see of them, at most ``most``.
-    ``parts`` are tables below this one, under its title.
+    ``rows`` are the records that CSV and JSON hold in full: dataclasses, or mappings where the keys depend on the data.
+    ``shown`` is what people see of them, at most ``most``. ``data`` is the JSON where it holds more than the rows;
+    records in it that name models are ``ModelRecords``. ``parts`` are tables below this one, under its title.
 
-    >>> table = Table([Column("model", "model"), Column("rho", "rho", "points")], [{"model": "a", "rho": 1.25}])
+    >>> columns = [Column("model", "model", "model"), Column("rho", "rho", "points")]
+    >>> table = Table(columns, [{"model": "a", "rho": 1.25}])
     >>> print(table.to_text(40))
     model    rho
     ────────────
@@ -244,9 +292,9 @@ class Table:
     def __init__(
         self,
         columns: Sequence[Column],
-        rows: Sequence[Row],
+        rows: Sequence[Row] | Sequence[Record],
         *,
-        shown: Sequence[Row] | None = None,
+        shown: Sequence[Row] | Sequence[Record] | None = None,
         most: int | None = None,
         title: str = "",
         lead: Sequence[str] = (),
@@ -261,8 +309,8 @@ class Table:
         command: str = "",
     ) -> None:
         self.columns = list(columns)
-        self.rows = list(rows)
-        self.shown = self.rows if shown is None else list(shown)
+        self.rows = [as_row(row) for row in rows]
+        self.shown = self.rows if shown is None else [as_row(row) for row in shown]
         self.title = title
         self.lead = list(lead)
         self.notes = [*notes, *remarks]
@@ -335,6 +383,15 @@ class Table:
         return _written(writers.to_csv(self.csv_keys, self.rows), path)
 
     @property
+    def model_keys(self) -> dict[str, str]:
+        """The fields of the rows that hold models, as ``ModelRecords`` take them."""
+        prefixes = {}
+        for column in self.columns:
+            if column.kind == "model" and column.facts is not None:
+                prefixes[column.key] = column.facts
+        return prefixes
+
+    @property
     def csv_keys(self) -> list[str]:
         if self.keys is not None:
             return list(self.keys)
@@ -349,9 +406,12 @@ class Table:
 
     def as_data(self) -> dict[str, Any]:
         """All numbers as JSON-able data; None where a number is not defined."""
-        if self.data is not None:
-            return self.data
-        return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": self.notes}
+        if self.data is None:
+            return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": self.notes}
+        values = {}
+        for key, value in self.data.items():
+            values[key] = [dict(row) for row in value.rows] if isinstance(value, ModelRecords) else value
+        return values
 
     def to_json(self, path: str | Path | None = None) -> str:
         """All numbers as JSON; also written to ``path``, if there is one."""

@@ -11,19 +11,22 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from rich.box import SIMPLE_HEAD, Box
-from rich.console import Console, Group, RenderableType
-from rich.table import Table as RichTable
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Row, Table
 
-_ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-
-
+_BOLD = Style.parse("bold")
+_DIM = Style.parse("not bold dim")
+#: Spaces between two columns.
 _GAP = 2
 #: A heading is broken into lines rather than make its column wider than this, if its cells are narrower.
 _MAX_HEADING_WIDTH = 13
@@ -93,9 +96,9 @@ def _fitting(table: Table, terminal: _Terminal) -> RenderableType:
     turned = table.transposed() if table.turned else table
     layouts = _turned_layouts(table, turned, name_width) if table.turned else _layouts(table, terminal.width)
     for layout in layouts:
-        shape = _shape(layout, terminal)
-        if _width(shape) <= terminal.width:
-            return shape
+        grid = _fitting_grid(layout, terminal)
+        if grid is not None:
+            return grid
     narrow = turned if len(table.columns) > len(table.shown) + 1 else table
     if table.turned:
         pieces = _pieces(narrow, name_width, terminal)
@@ -118,7 +121,7 @@ def _layouts(table: Table, width: int) -> list[_Layout]:
     """In full, then without the optional columns, then with the names wrapped into the room that is left."""
     needed = [replace(column, key=column.brief or column.key) for column in table.columns if not column.optional]
     layouts = [_Layout(table, table.columns), _Layout(table, needed)]
-    unwrapped = [column for column in needed if column.kind != "text"]
+    unwrapped = [column for column in needed if not column.is_name]
     taken = 0
     for column in unwrapped:
         cells = [len(column.cell(row).whole) for row in table.shown]
@@ -129,47 +132,132 @@ def _layouts(table: Table, width: int) -> list[_Layout]:
     return layouts
 
 
-def _width(shape: RichTable) -> int:
-    return Console(width=10_000).measure(shape).maximum
+def _fitting_grid(layout: _Layout, terminal: _Terminal) -> _Grid | None:
+    """The table laid out; None as soon as it is known to be wider than the terminal."""
+    columns: list[_LaidColumn] = []
+    for column in layout.columns:
+        columns.append(_laid_column(layout, column, terminal))
+        if _total_width(columns) > terminal.width:
+            return None
+    return _Grid(columns, terminal.ascii_only)
 
 
 def _pieces(table: Table, name_width: int, terminal: _Terminal) -> list[RenderableType]:
     """Tables of as many columns as fit, each with the names of the rows; none if a single column is too wide."""
-    names, *columns = table.columns
+    layout = _Layout(table, table.columns, name_width)
+    names, *columns = [_laid_column(layout, column, terminal) for column in table.columns]
     pieces: list[RenderableType] = []
-    while columns:
-        shape = None
-        n_columns = 0
-        while n_columns < len(columns):
-            wider = _shape(_Layout(table, [names, *columns[: n_columns + 1]], name_width), terminal)
-            if _width(wider) > terminal.width:
-                break
-            shape = wider
-            n_columns += 1
-        if shape is None:
+    piece = [names]
+    for column in columns:
+        if _total_width([names, column]) > terminal.width:
             return []
-        if pieces:
-            pieces.append(Text())
-        pieces.append(shape)
-        columns = columns[n_columns:]
-    return pieces
+        if _total_width([*piece, column]) > terminal.width:
+            pieces += [_Grid(piece, terminal.ascii_only), Text()]
+            piece = [names]
+        piece.append(column)
+    return [*pieces, _Grid(piece, terminal.ascii_only)]
 
 
-def _shape(layout: _Layout, terminal: _Terminal) -> RichTable:
-    box = _ASCII_HEAD if terminal.ascii_only else SIMPLE_HEAD
-    shape = RichTable(box=box, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold")
-    for column in layout.columns:
-        shape.add_column(
-            Text(terminal.clean("\n".join(_heading_lines(layout, column)))),
-            justify="left" if column.is_text else "right",
-            no_wrap=True,
-            vertical="middle" if layout.stacked and column.is_text else "top",
-        )
-    for row in layout.table.shown:
-        shape.add_row(*(_cell_text(layout, column, row, terminal) for column in layout.columns))
-    if any(column.n for column in layout.columns):
-        shape.add_row("n", *(column.n for column in layout.columns[1:]), style="dim")
-    return shape
+class _CellPart(NamedTuple):
+    """A part of a line of a cell."""
+
+    text: str
+    style: Style | None
+
+
+#: The lines of a cell.
+_CellLines = list[list[_CellPart]]
+
+
+@dataclass(frozen=True)
+class _LaidColumn:
+    """A column as lines of text."""
+
+    heading: list[str]
+    cells: list[_CellLines]
+    #: The number of images, in a last row.
+    n: str
+    width: int
+    is_left: bool
+    is_middle: bool
+
+
+def _laid_column(layout: _Layout, column: Column, terminal: _Terminal) -> _LaidColumn:
+    heading = terminal.clean("\n".join(_heading_lines(layout, column))).split("\n")
+    cells = [_cell_lines(layout, column, row, terminal) for row in layout.table.shown]
+    widths = [cell_len(line) for line in (*heading, column.n)]
+    for lines in cells:
+        widths += [_line_width(line) for line in lines]
+    return _LaidColumn(
+        heading=heading,
+        cells=cells,
+        n=column.n,
+        width=max(widths),
+        is_left=column.is_text,
+        is_middle=layout.stacked and column.is_text,
+    )
+
+
+def _line_width(line: Sequence[_CellPart]) -> int:
+    return sum(cell_len(part.text) for part in line)
+
+
+def _total_width(columns: Sequence[_LaidColumn]) -> int:
+    return sum(column.width for column in columns) + _GAP * (len(columns) - 1)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Columns side by side, with a rule below the headings.
+
+    rich's own table measures and wraps every cell anew, which takes minutes for tens of thousands of numbers.
+    """
+
+    columns: Sequence[_LaidColumn]
+    ascii_only: bool
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        width = _total_width(self.columns)
+        return Measurement(width, width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        headings: list[_CellLines] = []
+        for column in self.columns:
+            headings.append([[_CellPart(line, _BOLD)] for line in column.heading])
+        yield from self._row(headings, bottom=True)
+        yield Segment(("-" if self.ascii_only else "─") * _total_width(self.columns))
+        yield Segment.line()
+        for cells in zip(*(column.cells for column in self.columns), strict=True):
+            yield from self._row(cells)
+        numbers_of_images = [column.n for column in self.columns[1:]]
+        if any(numbers_of_images):
+            yield from self._row([[[_CellPart(text, _DIM)]] for text in ("n", *numbers_of_images)])
+
+    def _row(self, cells: Sequence[_CellLines], *, bottom: bool = False) -> Iterator[Segment]:
+        """The lines of a row; a shorter cell stands at the top, in the middle, or at the bottom."""
+        height = max(len(cell) for cell in cells)
+        offsets = []
+        for column, cell in zip(self.columns, cells, strict=True):
+            room = height - len(cell)
+            if bottom:
+                offsets.append(room)
+            else:
+                offsets.append(room // 2 if column.is_middle else 0)
+        for i in range(height):
+            gap = 0
+            for column, cell, offset in zip(self.columns, cells, offsets, strict=True):
+                line = cell[i - offset] if 0 <= i - offset < len(cell) else []
+                room = column.width - _line_width(line)
+                if not column.is_left:
+                    gap += room
+                if gap:
+                    yield Segment(" " * gap)
+                for part in line:
+                    yield Segment(part.text, part.style)
+                gap = _GAP
+                if column.is_left:
+                    gap += room
+            yield Segment.line()
 
 
 def _heading_lines(layout: _Layout, column: Column) -> list[str]:
@@ -191,15 +279,19 @@ def _heading_lines(layout: _Layout, column: Column) -> list[str]:
     return lines
 
 
-def _cell_text(layout: _Layout, column: Column, row: Row, terminal: _Terminal) -> Text:
+def _cell_lines(layout: _Layout, column: Column, row: Row, terminal: _Terminal) -> _CellLines:
     cell = column.cell(row)
-    if layout.name_width is not None and column.kind == "text":
+    if layout.name_width is not None and column.is_name:
         cell = cell._replace(value="\n".join(formatting.wrap_name(cell.value, layout.name_width)))
-    text = Text(terminal.clean(cell.shown), style="bold" if cell.bold else "")
-    if cell.interval:
-        text.append("\n" if layout.stacked else " ")
-        text.append(terminal.clean(cell.interval), style="not bold dim")
-    return text
+    style = _BOLD if cell.bold else None
+    lines = [[_CellPart(line, style)] for line in terminal.clean(cell.shown).split("\n")]
+    if not cell.interval:
+        return lines
+    interval = _CellPart(terminal.clean(cell.interval), _DIM)
+    if layout.stacked:
+        return [*lines, [interval]]
+    lines[-1] += [_CellPart(" ", None), interval]
+    return lines
 
 
 def _listed(table: Table, terminal: _Terminal) -> Text:

@@ -153,6 +153,9 @@ class Fit:
         seed: Seed of all random numbers.
         procedure: Name of the resampling procedure.
         notes: What a reader must know about the numbers.
+        scatter: Standard deviation of the models about the line, on the scale; nan for two models.
+        centre: Mean x of the models, on the scale.
+        spread: Sum of the squared distances of the models' x from it.
         lines: (B, 2) slopes and intercepts of the resamples.
     """
 
@@ -171,6 +174,9 @@ class Fit:
     seed: int
     procedure: str
     notes: tuple[str, ...] = ()
+    scatter: float = math.nan
+    centre: float = 0.0
+    spread: float = math.nan
     lines: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.empty((0, 2)))
 
     def predict(self, x: ArrayLike) -> FloatArray:
@@ -196,6 +202,27 @@ class Fit:
             low[block], high[block] = procedure.interval(heights, level)
         return Intervals(self._from_scale(low), self._from_scale(high))
 
+    def prediction(self, x: ArrayLike, *, level: float | None = None) -> Intervals | None:
+        """Where an ordinary model of each x lies: Student's interval for one more model of the same kind.
+
+        The band holds the line, this interval the models: they scatter about the line, however well it is known. None
+        where two models determine the line exactly.
+        """
+        from scipy.special import stdtrit  # here, so that importing fits stays light
+
+        if math.isnan(self.scatter):
+            return None
+        if level is None:
+            level = self.level
+        points = np.atleast_1d(self._to_scale(x))
+        leverage = 1 + 1 / self.n + np.square(points - self.centre) / self.spread
+        half_width = float(stdtrit(self.n - 2, (1 + level) / 2)) * self.scatter * np.sqrt(leverage)
+        middle = self.slope * points + self.intercept
+        with np.errstate(invalid="ignore"):  # an accuracy of 0 or 1 has no place on a logit scale
+            low = self._from_scale(middle - half_width)
+            high = self._from_scale(middle + half_width)
+        return Intervals(low, high)
+
     def grid(self, points: int = 200, limits: tuple[float, float] | None = None) -> FloatArray:
         """x values evenly spaced on the scale, for drawing line and band."""
         first, last = self._to_scale(self.x_range if limits is None else limits)
@@ -216,6 +243,7 @@ class Fit:
             "intercept": self.intercept,
             "intercept_interval": _as_list(self.intercept_interval),
             "r2": finite_or_none(self.r2),
+            "scatter": finite_or_none(self.scatter),
             "n": self.n,
             "level": self.level,
             "resamples": self.resamples,
@@ -337,6 +365,9 @@ def fit(
         seed=drawn_by.seed,
         procedure=procedure,
         notes=(*notes, *line_notes),
+        scatter=math.sqrt(max(svv - slope * suv, 0.0) / (len(u) - 2)) if len(u) > 2 else math.nan,
+        centre=float(u.mean()),
+        spread=suu,
         lines=lines,
     )
 
@@ -437,6 +468,17 @@ class PiecewiseFit:
         above = self.above.band(x, level=level)
         if below is None or above is None:
             return None
+        return self._by_side(x, below, above)
+
+    def prediction(self, x: ArrayLike, *, level: float | None = None) -> Intervals | None:
+        """Where an ordinary model of each x lies, by the line of its side; None where a side has two models."""
+        below = self.below.prediction(x, level=level)
+        above = self.above.prediction(x, level=level)
+        if below is None or above is None:
+            return None
+        return self._by_side(x, below, above)
+
+    def _by_side(self, x: ArrayLike, below: Intervals, above: Intervals) -> Intervals:
         beyond = np.atleast_1d(np.asarray(x, dtype=np.float64)) > self.pivot
         return Intervals(np.where(beyond, above.low, below.low), np.where(beyond, above.high, below.high))
 

@@ -3,6 +3,9 @@
 Every rule of a policy names numbers (accuracy in a setting, under a corruption, of a class, ...) and a margin: the drop
 that is accepted. A number fails if its drop is shown to be more than the margin, and passes if it is shown to be less.
 
+Both are shown by betting (``metrics.betting``), so that a verdict holds however often one looks: a gate may be repeated
+with more images until it is decided.
+
 - A false alarm: some rule fails, though no drop exceeds its margin. Its probability is at most alpha: Bonferroni over
   the numbers of a rule, Holm over the rules.
 - A false pass: the gate passes, though some blocking number dropped by its margin or more. Its probability is at most
@@ -13,6 +16,7 @@ that is accepted. A number fails if its drop is shown to be more than the margin
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,9 +32,11 @@ from numpy.typing import NDArray
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.errors import ShiftbenchError, argument, listed
+from shiftbench.io.hashing import seeded_rank
 from shiftbench.io.schema import decode, read_toml
+from shiftbench.metrics.betting import Drop
 from shiftbench.metrics.calibration import equal_width_bins
-from shiftbench.metrics.paired import Drop, aligned, holm
+from shiftbench.metrics.paired import aligned, holm
 from shiftbench.runs.plan import PlannedResult, RunContext
 from shiftbench.settings.base import DesignPart, Member
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
@@ -38,7 +44,13 @@ from shiftbench.store.designs import part_specs
 from shiftbench.store.predictions import Predictions, setting_rows
 from shiftbench.store.spec import ClassifierRecord, ResultSpec, canonical_json
 from shiftbench.store.workspace import Result, Workspace
-from shiftbench.studies.gate_power import PlannedNumber, images_to_fail, images_to_pass, planned_numbers
+from shiftbench.studies.gate_power import (
+    PlannedNumber,
+    images_to_fail,
+    images_to_pass,
+    planned_numbers,
+    smallest_margin,
+)
 
 Verdict = Literal["pass", "fail", "not enough images", "identical"]
 #: Bins of the expected calibration error.
@@ -119,10 +131,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 DEFAULT_POLICY = Policy(
     (
-        Rule("clean", 1.0),
-        Rule("mean", 1.0),
-        Rule("family", 2.0, undecided="allow"),
-        Rule("corruption", 3.0, undecided="allow"),
+        Rule("clean", 2.0),
+        Rule("mean", 2.0),
+        Rule("family", 3.0, undecided="allow"),
+        Rule("corruption", 5.0, undecided="allow"),
         Rule("class", 10.0, undecided="allow"),
         Rule("calibration", 2.0, undecided="allow"),
     )
@@ -133,6 +145,7 @@ DEFAULT_POLICY = Policy(
 class Observations:
     """Both models on the same images of some settings: one entry per image and setting."""
 
+    #: Number of the image of each entry: images are bet on in this order.
     images: IntArray
     #: Setting of each entry.
     parts: IntArray
@@ -157,10 +170,10 @@ class Observations:
         nothing: Any = np.empty(0)
         return cls(*[nothing] * len(cls.__dataclass_fields__))
 
-    def accuracy_drop(self) -> Drop:
-        return Drop.of(self.images, self.parts, self.was_right.astype(float) - self.is_right)
+    def accuracy_drop(self, margin: float) -> Drop:
+        return Drop.of(self.images, self.parts, self.was_right.astype(float) - self.is_right, margin)
 
-    def calibration_drop(self) -> Drop:
+    def calibration_drop(self, margin: float) -> Drop:
         """By how much the expected calibration error rose: a sum of what each image adds to the gap of its bin."""
         counts = np.bincount(self.parts)
         weights = 1 / (np.count_nonzero(counts) * counts[self.parts])
@@ -173,7 +186,7 @@ class Observations:
             return np.asarray(signs[bins] * gaps)
 
         rise = shares(self.confidence, self.is_right) - shares(self.confidence_before, self.was_right)
-        return Drop.of(self.images, self.parts, rise, 2.0)
+        return Drop.of(self.images, self.parts, rise, margin, 2.0)
 
 
 @dataclass(frozen=True)
@@ -262,6 +275,11 @@ class RuleResult:
         return max(self.checks, key=lambda check: (check.p_within, check.drop.value))
 
     @property
+    def possible_loss(self) -> float:
+        """The largest loss that the intervals of its numbers leave possible, as a fraction; 0 if none does."""
+        return max(0.0, *(check.high for check in self.checks))
+
+    @property
     def failing(self) -> list[Check]:
         """Numbers that are beyond the margin after both corrections."""
         factor = len(self.checks) * self.p_holm / self.p_beyond if self.p_beyond else 1.0
@@ -269,7 +287,7 @@ class RuleResult:
 
     def planned(self, images: int) -> list[PlannedNumber]:
         """Its numbers in a future gate; ``images`` is the present size of the dataset."""
-        return planned_numbers([check.drop for check in self.checks], self.rule.margin / 100, images)
+        return planned_numbers([check.drop for check in self.checks], images)
 
 
 @dataclass(frozen=True)
@@ -338,6 +356,26 @@ class GateResult:
         corrected_alpha = self.policy.alpha / (len(rule.checks) * len(self.rules))
         return images_to_fail(numbers, corrected_alpha, self.policy.power)
 
+    @property
+    def passes_per_image(self) -> float:
+        """Forward passes of the candidate for each image, as the design of this gate has it."""
+        passes = sum(len(setting.observations.images) for setting in self.settings)
+        return passes / max(self.images, 1)
+
+    def passes_needed(self, needed: ImagesNeeded) -> int:
+        """Forward passes of the candidate on the images that are needed."""
+        return round(needed.images * self.passes_per_image)
+
+    def decidable_margin(self, rule: RuleResult) -> float:
+        """The smallest margin, as a fraction, within which an equal candidate is shown by images like these.
+
+        With the policy's power; nan for a rule without images.
+        """
+        numbers = rule.planned(self.images)
+        if not numbers:
+            return math.nan
+        return smallest_margin(numbers, self.policy.alpha, self.policy.power, self.images)
+
     def _needed(self, rules: Sequence[RuleResult]) -> ImagesNeeded:
         numbers = list(chain.from_iterable(rule.planned(self.images) for rule in rules))
         if not numbers:
@@ -365,7 +403,8 @@ def paired_settings(
     judged = [result for result in results if result.spec.judged_by_image]
     judged_names = [result.setting for result in judged]
     _check_settings([result.setting for result in results], judged_names, baseline)
-    pairing = _Pairing(workspace, frozenset(columns))
+    earlier = _earlier_results(workspace, judged)
+    pairing = _Pairing(workspace, frozenset(columns), _image_numbers(workspace, judged, earlier))
     settings: list[GateSetting] = []
     for result in judged:
         before = baseline[result.setting]
@@ -373,7 +412,7 @@ def paired_settings(
         setting = pairing.observed(result, before, len(settings))
         if setting is not None:
             settings.append(setting)
-    notes = pairing.notes
+    notes = pairing.notes + _notes_on_other_draws(judged, earlier)
     not_evaluated = [name for name in baseline if name not in judged_names]
     if not_evaluated:
         notes.append(f"not judged, because the candidate was not evaluated in them: {listed(not_evaluated)}")
@@ -381,6 +420,68 @@ def paired_settings(
     if without_label:
         notes.append(f"not judged, because images have no single label: {listed(without_label)}")
     return settings, notes
+
+
+def _earlier_results(workspace: Workspace, results: Sequence[Result]) -> list[Result]:
+    """What else the workspace holds of the candidate: what earlier gates have looked at."""
+    candidates = {result.classifier for result in results}
+    versions = [result.spec.classifier for result in results]
+    names = {result.spec.dataset.name for result in results}
+    return [
+        stored
+        for stored in workspace.results(candidates)
+        if stored.spec.classifier in versions and stored.spec.dataset.name in names
+    ]
+
+
+def _image_numbers(
+    workspace: Workspace, results: Sequence[Result], earlier: Iterable[Result]
+) -> dict[tuple[str, str], int]:
+    """The place of each image in the order of the bets, by fingerprint of its dataset and id.
+
+    Images of earlier gates come first, in the order in which datasets grew, then new ones; those of one gate in an
+    order that their ids alone decide. Evidence from before is thus continued, not computed anew in another order.
+    """
+    looks: dict[str, dict[str, int]] = {}
+    datasets = {(stored.spec.dataset.name, stored.spec.dataset.fingerprint) for stored in earlier}
+    records = [workspace.dataset(name, fingerprint) for name, fingerprint in sorted(datasets)]
+    for look, record in enumerate(sorted(records, key=lambda record: len(record.ids))):
+        first_looks = looks.setdefault(record.name, {})
+        for image_id in record.ids:
+            first_looks.setdefault(image_id, look)
+    keys = []
+    for name, fingerprint in dict.fromkeys(
+        (result.spec.dataset.name, result.spec.dataset.fingerprint) for result in results
+    ):
+        first_looks = looks.get(name, {})
+        for image_id in workspace.dataset(name, fingerprint).ids:
+            look = first_looks.get(image_id, len(records))
+            keys.append((look, seeded_rank("gate", image_id), fingerprint, image_id))
+    return {(fingerprint, image_id): place for place, (_, _, fingerprint, image_id) in enumerate(sorted(keys))}
+
+
+def _notes_on_other_draws(results: Sequence[Result], earlier: Iterable[Result]) -> list[str]:
+    """A note if the candidate was evaluated on the same images with another seed, so that a verdict could be chosen."""
+    fingerprints = {result.spec.dataset.fingerprint for result in results}
+    draws = {_draw(result.spec) for result in results if result.spec.reference is not None}
+    others = {
+        _draw(stored.spec)
+        for stored in earlier
+        if stored.spec.reference is not None and stored.spec.dataset.fingerprint in fingerprints
+    }
+    more = sorted(others - draws)
+    if not draws or not more:
+        return []
+    seeds = listed([str(seed) for seed in more])
+    return [
+        f"the workspace also holds this candidate under shifts of seed {seeds}: each verdict alone is wrong with a "
+        "probability of at most alpha, the better of several is not"
+    ]
+
+
+def _draw(spec: ResultSpec) -> int:
+    """The seed of a shift."""
+    return spec.shift.seed
 
 
 def check_plan(
@@ -560,13 +661,15 @@ def _values_text(values: Mapping[str, object], keys: Iterable[str]) -> str:
 class _Pairing:
     """Puts the candidate's predictions beside the baseline's, setting by setting."""
 
-    def __init__(self, workspace: Workspace, columns: frozenset[str]) -> None:
+    def __init__(
+        self, workspace: Workspace, columns: frozenset[str], image_numbers: Mapping[tuple[str, str], int]
+    ) -> None:
         self.workspace = workspace
         #: Columns of the images' table that rules refer to.
         self.columns = columns
         self.notes: list[str] = []
         #: Number of each image, by fingerprint of the dataset and id: images of two datasets may have one name.
-        self._images: dict[tuple[str, str], int] = {}
+        self._images = image_numbers
 
     def observed(self, result: Result, before: Predictions, number: int) -> GateSetting | None:
         """The setting with what both models did in it; None if a design's few images of it could not be read."""
@@ -604,7 +707,7 @@ class _Pairing:
         )
 
     def _numbers(self, dataset: str, ids: Sequence[str], rows: NDArray[np.intp]) -> IntArray:
-        return np.array([self._images.setdefault((dataset, ids[row]), len(self._images)) for row in rows.tolist()])
+        return np.array([self._images[dataset, ids[row]] for row in rows.tolist()])
 
     def _groups(self, spec: ResultSpec, ids: Sequence[str], rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         if not self.columns:
@@ -642,28 +745,28 @@ def judge(
 
 
 def _checks(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Iterator[Check]:
-    margin = rule.margin / 100
     for name, drop in _drops(rule, _scopes(rule, settings, policy)):
         low, high = drop.interval(policy.alpha)
-        yield Check(name, drop, drop.p_within(margin), drop.p_beyond(margin), low, high)
+        yield Check(name, drop, drop.p_within(drop.margin), drop.p_beyond(drop.margin), low, high)
 
 
 def _drops(rule: Rule, scopes: Scopes) -> Iterator[tuple[str, Drop]]:
     """The numbers of a rule, by name."""
+    margin = rule.margin / 100
     for name, members in scopes.items():
         observations = Observations.join([setting.observations for setting in members])
         if rule.of == "calibration":
-            yield name, observations.calibration_drop()
+            yield name, observations.calibration_drop(margin)
         elif rule.of == "class":
             for label in np.unique(observations.labels).tolist():
                 of_class = observations[observations.labels == label]
-                yield f"{members[0].classes[label]} in {name}", of_class.accuracy_drop()
+                yield f"{members[0].classes[label]} in {name}", of_class.accuracy_drop(margin)
         elif rule.of == "group":
             groups = np.concatenate([setting.groups[rule.by] for setting in members])
             for group in sorted(set(groups.tolist()), key=str):
-                yield f"{group} in {name}", observations[groups == group].accuracy_drop()
+                yield f"{group} in {name}", observations[groups == group].accuracy_drop(margin)
         else:
-            yield name, observations.accuracy_drop()
+            yield name, observations.accuracy_drop(margin)
 
 
 def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scopes:

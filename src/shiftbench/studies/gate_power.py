@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shiftbench.arrays import FloatArray
-from shiftbench.metrics.paired import Drop
+from shiftbench.metrics.betting import Drop, probability_of_showing
 
 #: Drops nearer to the margin than this share of it are not worth more images.
 _NEAREST = 0.1
+_HALVINGS = 12
 #: No dataset is larger; the search for a number of images ends here.
 _MOST_IMAGES = 10**12
 
@@ -42,20 +43,28 @@ class PlannedNumber:
 
     def power(self, images: int, alpha: float) -> float:
         """Probability that a dataset of this size shows on which side of the margin the true drop is."""
-        return self.drop.power(self.true_drop, self.margin, alpha, images * self.share, self.square)
+        return probability_of_showing(
+            drop=self.true_drop,
+            margin=self.margin,
+            square=self.square,
+            share_changed=self.drop.share_changed,
+            bound=self.drop.bound,
+            n=images * self.share,
+            alpha=alpha,
+        )
 
     def beyond(self, true_drop: float) -> PlannedNumber:
         """The same number after a drop of this size: the images that are lost raise the mean square."""
         return replace(self, true_drop=true_drop, square=self.square + true_drop * self.drop.bound)
 
 
-def planned_numbers(drops: Sequence[Drop], margin: float, images: int) -> list[PlannedNumber]:
+def planned_numbers(drops: Sequence[Drop], images: int) -> list[PlannedNumber]:
     """The numbers of one rule; those without any image are left out."""
     observed = [drop for drop in drops if drop.n]
     squares = shrunk_squares(observed)
     planned = []
     for drop, square in zip(observed, squares, strict=True):
-        planned.append(PlannedNumber(drop, margin, drop.n / images, float(square)))
+        planned.append(PlannedNumber(drop, drop.margin, drop.n / images, float(square)))
     return planned
 
 
@@ -70,7 +79,8 @@ def shrunk_squares(drops: Sequence[Drop]) -> FloatArray:
         return np.empty(0)
     n = np.array([drop.n for drop in drops], dtype=float)
     squares = np.array([drop.square for drop in drops])
-    steps = np.array([drop.step for drop in drops])
+    # The squared loss of an image that has one.
+    steps = np.sqrt([drop.square / drop.share_changed if drop.share_changed else drop.step**2 for drop in drops])
     common = float((n * squares).sum() + steps.max() ** 2) / float(n.sum())
     by_chance = common * steps**2 / n
     beyond_chance = max(float(np.mean((squares - common) ** 2 - by_chance)), 0.0)
@@ -89,6 +99,20 @@ def images_to_pass(numbers: Sequence[PlannedNumber], alpha: float, power: float)
         return math.prod(number.power(images, alpha) for number in numbers)
 
     return _first(probability, power)
+
+
+def smallest_margin(numbers: Sequence[PlannedNumber], alpha: float, power: float, images: int) -> float:
+    """The smallest margin within which this many images show all numbers of an equal candidate, as a fraction."""
+    low = 0.0
+    high = 1.0
+    for _ in range(_HALVINGS):
+        margin = (low + high) / 2
+        probability = math.prod(replace(number, margin=margin).power(images, alpha) for number in numbers)
+        if probability < power:
+            low = margin
+        else:
+            high = margin
+    return high
 
 
 def images_to_fail(numbers: Sequence[PlannedNumber], alpha: float, power: float) -> int:

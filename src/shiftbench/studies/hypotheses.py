@@ -65,11 +65,30 @@ class Evidence:
     verdict: str
     #: What is gained, such as top1, mCE or mAP.
     metric: str = ""
+    #: The interval of the excess; None where only scores are known, not hits.
+    excess_low: float | None = None
+    excess_high: float | None = None
 
     @property
     def mark(self) -> str:
         """As 000 prints it: "+" for evidence, "-" for its absence or evidence against."""
         return "+" if self.verdict == "+" else "-"
+
+    def rules_out_help_as_in(self, others: Sequence[Evidence]) -> bool:
+        """Whether this dataset shows that the change helps less here than on each of ``others``, where it helps.
+
+        A dataset with few images can be without evidence because nobody could have seen the gain. Its interval, of the
+        gain or of what lies beyond the reference, must therefore end below what was gained elsewhere. Scores without
+        images have no interval, and only the margins decide.
+        """
+        if self.verdict == "+":
+            return False
+        if self.verdict == "-" or self.high is None:
+            return True
+        if self.high < min(other.gain for other in others):
+            return True
+        other_excesses = [other.excess for other in others if other.excess is not None]
+        return self.excess_high is not None and bool(other_excesses) and self.excess_high < min(other_excesses)
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -87,6 +106,8 @@ class ScoredData:
     metric: str = ""
     #: The shifted scores under draws of the images, the same draws for every model; empty where images are not known.
     draws: Mapping[str, FloatArray] = field(default_factory=dict)
+    #: The in-distribution scores under draws of their images.
+    reference_draws: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,13 +192,52 @@ def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]], 
     for pair_gain, (model, base) in zip(gains, pairs, strict=True):
         if model in reference and base in reference:
             beyond.append(pair_gain - sign * (reference[model] - reference[base]))
-    low = high = p = None
-    if data.draws:
-        drawn = sign * np.mean([data.draws[model] - data.draws[base] for model, base in pairs], axis=0)
-        low, high = (float(end) for end in percentile_interval(drawn, level))
-        p = normal_p(gain, float(drawn.std(ddof=1)))
-    excess = float(np.mean(beyond)) if beyond else None
-    return Evidence(
+    evidence = Evidence(
+        hypothesis=name,
+        dataset=data.dataset,
+        pairs=len(pairs),
+        gain=gain,
+        low=None,
+        high=None,
+        p=None,
+        p_holm=None,
+        excess=float(np.mean(beyond)) if beyond else None,
+        verdict="0",
+        metric=data.metric,
+    )
+    if not data.draws:
+        return evidence
+    drawn_gain = sign * _mean_difference(data.draws, pairs)
+    low, high = _interval(drawn_gain, level)
+    p = normal_p(gain, float(drawn_gain.std(ddof=1)))
+    evidence = replace(evidence, low=low, high=high, p=p, p_holm=p)
+    if len(beyond) == len(pairs) and _has_models(data.reference_draws, pairs):
+        # The same images in the same order are drawn alike, with and without shift, because the seed is the same.
+        drawn_excess = drawn_gain - sign * _mean_difference(data.reference_draws, pairs)
+        excess_low, excess_high = _interval(drawn_excess, level)
+        evidence = replace(evidence, excess_low=excess_low, excess_high=excess_high)
+    return evidence
+
+
+def _mean_difference(draws: Mapping[str, FloatArray], pairs: Sequence[tuple[str, str]]) -> FloatArray:
+    """The mean over the pairs of changed model minus base, for every draw."""
+    return np.asarray(np.mean([draws[model] - draws[base] for model, base in pairs], axis=0))
+
+
+def _interval(draws: FloatArray, level: float) -> tuple[float, float]:
+    low, high = percentile_interval(draws, level)
+    return float(low), float(high)
+
+
+def _from_hits(
+    name: str, data: HitData, pairs: Sequence[tuple[str, str]], level: float, resamples: int, seed: int
+) -> Evidence:
+    per_image = _differences(data.shifted, pairs, data.dataset)
+    gain = 100.0 * float(per_image.mean())
+    drawn_gain = 100.0 * resampled_means(per_image[:, None], resamples=resamples, seed=seed)[:, 0]
+    low, high = _interval(drawn_gain, level)
+    p = _p_value(per_image, len(pairs))
+    evidence = Evidence(
         hypothesis=name,
         dataset=data.dataset,
         pairs=len(pairs),
@@ -186,35 +246,18 @@ def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]], 
         high=high,
         p=p,
         p_holm=p,
-        excess=excess,
+        excess=None,
         verdict="0",
         metric=data.metric,
     )
-
-
-def _from_hits(
-    name: str, data: HitData, pairs: Sequence[tuple[str, str]], level: float, resamples: int, seed: int
-) -> Evidence:
-    per_image = _differences(data.shifted, pairs, data.dataset)
-    mean = float(per_image.mean())
-    low, high = percentile_interval(100.0 * resampled_means(per_image[:, None], resamples=resamples, seed=seed), level)
-    excess = None
-    if data.reference and _has_models(data.reference, pairs):
-        excess = 100.0 * mean - 100.0 * float(_differences(data.reference, pairs, data.dataset).mean())
-    p = _p_value(per_image, len(pairs))
-    return Evidence(
-        hypothesis=name,
-        dataset=data.dataset,
-        pairs=len(pairs),
-        gain=100.0 * mean,
-        low=float(low[0]),
-        high=float(high[0]),
-        p=p,
-        p_holm=p,
-        excess=excess,
-        verdict="0",
-        metric=data.metric,
-    )
+    if data.reference is None or not _has_models(data.reference, pairs):
+        return evidence
+    unshifted = _differences(data.reference, pairs, data.dataset)
+    # As many images are drawn alike: the pixels of one image, with and without shift, are in the same draws.
+    drawn_reference = 100.0 * resampled_means(unshifted[:, None], resamples=resamples, seed=seed)[:, 0]
+    excess_low, excess_high = _interval(drawn_gain - drawn_reference, level)
+    excess = gain - 100.0 * float(unshifted.mean())
+    return replace(evidence, excess=excess, excess_low=excess_low, excess_high=excess_high)
 
 
 def _p_value(differences: FloatArray, pairs: int) -> float:

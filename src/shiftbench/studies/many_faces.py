@@ -7,7 +7,12 @@ theirs (``TAGS``). The other four follow from what the methods do (000, section 
     Texture Bias                     + if augmentation, which distorts textures, helps where textures change
     Only IID Accuracy Matters        - if a method gains beyond the reference; + if none differs from it by the margin
     Synthetic does not imply Natural - if augmentation helps on a natural shift; + if it helps on synthetic ones only
-    Multivariate                     + if methods help on some shifts only; - if one of them helps on all
+    Multivariate                     + if methods help on some shifts and are shown to help less on others;
+                                     - if one of them helps on all
+
+Where images are known, what decides is an interval and not its middle: a gain beyond the reference must be above zero,
+"none differs" means that no interval reaches the margin, and a shift on which a method helps less must have images
+enough to exclude what was gained elsewhere.
 """
 
 from __future__ import annotations
@@ -161,13 +166,16 @@ def _face(name: str, reference: str, metric: str, group: Sequence[_ShiftedSettin
     if name == "imagenet-c" and set(names) >= set(benchmark):
         # Minus mCE but for a constant: accuracy over the sum of AlexNet's errors, mean over fifteen types.
         types = len(BENCHMARK_CORRUPTIONS)
-        weights = {names[c, level]: 1 / (types * sum(ALEXNET_ERRORS[c])) for c, level in benchmark}
-        return Face(name, weights, "mCE", None, True)
+        weights = {}
+        for corruption, level in benchmark:
+            weights[names[corruption, level]] = 1 / (types * sum(ALEXNET_ERRORS[corruption]))
+        return Face(name, weights, "mCE", reference=None, synthetic=True)
     if len(group) > 1:
         # Scores are accuracies even where the protocol states errors.
         metric = "mean top1" if metric == "error" else f"mean {metric}"
     weights = {setting.name: 1 / len(group) for setting in group}
-    return Face(name, weights, metric, reference, any(setting.synthetic for setting in group))
+    synthetic = any(setting.synthetic for setting in group)
+    return Face(name, weights, metric, reference, synthetic)
 
 
 def faces_of_table(results: Results, only: Collection[str] = ()) -> tuple[list[Face], list[ScoredData | HitData]]:
@@ -233,11 +241,13 @@ def measured(run: StoredResults, face: Face) -> ScoredData | HitData:
     if len(by_setting) == 1 and first[0].spec.judged_by_image:
         return HitData(face.name, _hits_by_model(first), _hits_by_model(unshifted) or None, face.metric)
     reference = None
+    reference_draws = {}
     if unshifted:
         drawn = _drawn([unshifted], {unshifted[0].setting: 1.0}, _models_of(unshifted), 0)
         reference = {score.model: score.value for score in drawn}
+        reference_draws = {score.model: score.draws for score in drawn}
     values, draws = _summed_scores(list(by_setting.values()), face.weights)
-    return ScoredData(face.name, values, reference, metric=face.metric, draws=draws)
+    return ScoredData(face.name, values, reference, metric=face.metric, draws=draws, reference_draws=reference_draws)
 
 
 def _read_setting(run: StoredResults, setting: str) -> list[Predictions]:
@@ -356,14 +366,33 @@ def _judge_only_iid(evidence: Sequence[Evidence]) -> Finding:
     if not excesses:
         return Finding(name, NOT_TESTED, "no scores without shift")
     # The strongest counterexample, or, without any, the largest difference.
-    excess, strongest = max(excesses, key=lambda pair: (pair[1].verdict == "+", abs(pair[0])))
+    excess, strongest = max(excesses, key=lambda pair: (_gains_beyond_reference(pair[1]), abs(pair[0])))
     reason = (
-        f"{strongest.hypothesis} on {strongest.dataset}: {excess:+.1f} beyond the reference, "
-        f"evidence {strongest.verdict}"
+        f"{strongest.hypothesis} on {strongest.dataset}: {excess:+.1f}{_excess_interval(strongest)} beyond the "
+        f"reference, evidence {strongest.verdict}"
     )
-    if strongest.verdict == "+":
+    if _gains_beyond_reference(strongest):
         return Finding(name, CONTRADICTED, reason)
-    return Finding(name, SUPPORTED if abs(excess) < MARGIN else NO_EVIDENCE, reason)
+    if all(_equals_reference(entry) for _, entry in excesses):
+        return Finding(name, SUPPORTED, reason)
+    return Finding(name, NO_EVIDENCE, reason)
+
+
+def _gains_beyond_reference(evidence: Evidence) -> bool:
+    """Whether the evidence is for the method, and its gain beyond the reference is above zero with its interval."""
+    return evidence.verdict == "+" and (evidence.excess_low is None or evidence.excess_low > 0)
+
+
+def _equals_reference(evidence: Evidence) -> bool:
+    """Whether what a method gains beyond the reference is smaller than the margin, with its interval."""
+    values = [evidence.excess, evidence.excess_low, evidence.excess_high]
+    return all(abs(value) < MARGIN for value in values if value is not None)
+
+
+def _excess_interval(evidence: Evidence) -> str:
+    if evidence.excess_low is None or evidence.excess_high is None:
+        return ""
+    return f" [{evidence.excess_low:+.1f}, {evidence.excess_high:+.1f}]"
 
 
 def _judge_synthetic(augmented: Sequence[Evidence], synthetic: Collection[str]) -> Finding:
@@ -393,5 +422,17 @@ def _judge_multivariate(by_method: Mapping[str, Sequence[Evidence]]) -> Finding:
     if everywhere:
         return Finding(name, CONTRADICTED, f"{listed(everywhere)} helps on all datasets")
     somewhere = [method for method, datasets in helped.items() if datasets]
-    reason = f"{listed(somewhere) or 'no method'} helps on some datasets, no method on all"
-    return Finding(name, SUPPORTED if somewhere else NO_EVIDENCE, reason)
+    if not somewhere:
+        return Finding(name, NO_EVIDENCE, "no method helps on any dataset")
+    # One method that may help everywhere is enough to doubt that robustness is multivariate.
+    undecided = [method for method in somewhere if not _helps_less_elsewhere(several[method])]
+    if undecided:
+        reason = f"too few images to tell whether {listed(undecided)} helps on all datasets"
+        return Finding(name, NO_EVIDENCE, reason)
+    return Finding(name, SUPPORTED, f"{listed(somewhere)} helps on some datasets, no method on all")
+
+
+def _helps_less_elsewhere(evidence: Sequence[Evidence]) -> bool:
+    """Whether a method that helps on some datasets is shown to help less on another one."""
+    helped = [entry for entry in evidence if entry.verdict == "+"]
+    return any(entry.rules_out_help_as_in(helped) for entry in evidence)

@@ -18,6 +18,7 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import check_names, listed
+from shiftbench.io.parquet import read_parquet
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, check_unique, left_out, recognise_unit, whole
 
 #: pandas writes the names of rows as a column without a name.
@@ -152,6 +153,11 @@ def same_images(n: float, sizes: Iterable[float]) -> bool:
     return any(abs(n - size) <= size / 1000 for size in sizes)
 
 
+#: A number is compared with at least this many others of its column, all of which are above this many percent.
+_FEWEST_OTHERS = 3
+_SMALL_PERCENT = 5
+
+
 class _Cell(NamedTuple):
     """An accuracy, and the number of images behind it; nan if that is not known."""
 
@@ -190,7 +196,7 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
 
 
 def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: str | None = None) -> Results:
-    """A table from ``Run.scores()``: (classifier, setting, score), fractions, with the scores' own n.
+    """A table from ``Run.scores()``: fractions, with the scores' own n.
 
     Scores of one setting that differ in provenance are not directly comparable: a note is added.
 
@@ -254,7 +260,30 @@ def _checked(results: Results, unit: str | None, sizes: Mapping[str, float]) -> 
             rows[model] = row
     recognise_unit(rows, unit)
     given_sizes = {name: np.asarray(float(n)) for name, n in sizes.items() if name in results.settings}
-    return replace(results, unit=table_unit, sizes={**results.sizes, **given_sizes})
+    notes = results.notes
+    if table_unit == PERCENT:
+        notes += tuple(_possible_fractions(results))
+    return replace(results, unit=table_unit, sizes={**results.sizes, **given_sizes}, notes=notes)
+
+
+def _possible_fractions(results: Results) -> list[str]:
+    """A note on numbers of a table in percent that are below 1 and fit the others of their column as fractions.
+
+    A model that fails on a setting may have less than 1 %, so the numbers are read as they are.
+    """
+    suspects: list[str] = []
+    for column, setting in enumerate(results.settings):
+        values = results.values[:, column]
+        others = values[values > 1]
+        if len(others) < _FEWEST_OTHERS:
+            continue
+        for model, value in zip(results.models, values, strict=True):
+            if 0 < value < 1 and others.min() <= 100 * value <= others.max() and others.min() > _SMALL_PERCENT:
+                suspects.append(f"{model} in {setting} ({value:g})")
+    if not suspects:
+        return []
+    text = "read as percent, but may be meant as fractions, since the others of their columns are far above"
+    return [f"{text}: {listed(suspects, 4)}"]
 
 
 def _from_wide(table: TableFile) -> Results:
@@ -379,9 +408,7 @@ class TableFile:
 
 
 def _parquet_lines(path: Path) -> list[Sequence[object]]:
-    from pyarrow.parquet import read_table
-
-    table = read_table(path)
+    table = read_parquet(path)
     columns = [column.to_pylist() for column in table.columns]
     return [table.column_names, *zip(*columns, strict=True)]
 

@@ -10,15 +10,18 @@ and they are put together by Zou and Donner's (2008) rule for a difference a - b
 
     low = a - b - sqrt((a - low_a)² + (high_b - b)²),   high = a - b + sqrt((high_a - a)² + (b - low_b)²),
 
-which keeps their asymmetry. Where x and y come from the same images (clean and corrupted) their errors are
+which keeps their asymmetry. It says how well rho is known, not whether it is unusual: ordinary models scatter about the
+line. A model is beyond ordinary ones only outside the prediction interval of the line (``Fit.prediction``), widened by
+its own images. Where x and y come from the same images (clean and corrupted) their errors are
 positively tied and the interval is wider than needed, never narrower; with stored predictions the image
 bootstrap (``shiftbench.studies.image_bootstrap``) takes the tie into account.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import compress
 from typing import Any
 
@@ -56,6 +59,24 @@ class Effective:
     baseline: bool
     #: Whether x lies outside the models that were fitted.
     extrapolated: bool
+    #: Where the rho of an ordinary model of this x lies, measured on as many images; nan if that is not known.
+    ordinary_low: float = math.nan
+    ordinary_high: float = math.nan
+
+    @property
+    def is_above_ordinary(self) -> bool:
+        """Whether the model is farther above the line than ordinary models are; never for one that was fitted."""
+        return not self.baseline and self.rho > self.ordinary_high
+
+    @property
+    def is_below_ordinary(self) -> bool:
+        return not self.baseline and self.rho < self.ordinary_low
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether the scatter of ordinary models about the line is known, and includes this model."""
+        known = not math.isnan(self.ordinary_low)
+        return known and not self.is_above_ordinary and not self.is_below_ordinary
 
 
 @dataclass(frozen=True)
@@ -167,8 +188,18 @@ def effective_robustness(
         unsized_names = listed(list(compress(names, unsized)))
         notes.append(f"no interval of rho, the number of images is not known: {unsized_names}")
     low, high, sources = _rho_interval(xs, ys, line, sizes_x, sizes_y, level)
-    rows = effective_rows(names, xs, ys, low, high, line)
-    return EffectiveRobustness(line, rows, level, sources, tuple(notes))
+    rows = []
+    by_images = _image_distances(xs, ys, line, sizes_x, sizes_y, level)
+    for row, below, above in zip(effective_rows(names, xs, ys, low, high, line), *by_images, strict=True):
+        rows.append(_widened(row, below, above))
+    return EffectiveRobustness(line, tuple(rows), level, sources, tuple(notes))
+
+
+def _widened(row: Effective, below: float, above: float) -> Effective:
+    """The row, with the range of ordinary models widened by what the images leave open."""
+    return replace(
+        row, ordinary_low=-math.hypot(row.ordinary_low, above), ordinary_high=math.hypot(row.ordinary_high, below)
+    )
 
 
 def _image_counts(n: ArrayLike | None, complete: BoolArray) -> FloatArray | None:
@@ -185,6 +216,7 @@ def effective_rows(
     fitted = set(line.models)
     outside = line.extrapolates(x)
     expected = line.predict(x)
+    ordinary = line.prediction(x)
     rows = []
     for i, name in enumerate(names):
         row = Effective(
@@ -197,6 +229,8 @@ def effective_rows(
             high=float(high[i]),
             baseline=name in fitted,
             extrapolated=bool(outside[i]),
+            ordinary_low=math.nan if ordinary is None else float(ordinary.low[i] - expected[i]),
+            ordinary_high=math.nan if ordinary is None else float(ordinary.high[i] - expected[i]),
         )
         rows.append(row)
     return tuple(rows)
@@ -206,35 +240,45 @@ def _rho_interval(
     x: FloatArray, y: FloatArray, line: Line, n_x: FloatArray | None, n_y: FloatArray | None, level: float
 ) -> tuple[FloatArray, FloatArray, str]:
     """Low and high end by Zou and Donner's rule over the sources that are known, and their names; nan if none is."""
-    size = whole(line.unit)
-    expected = line.predict(x)
-    # Squared distances from rho to its lower and to its upper end, summed over the sources.
-    down = np.zeros(len(x))
-    up = np.zeros(len(x))
+    down, up = _image_distances(x, y, line, n_x, n_y, level)
     sources = []
     if n_y is not None:
-        low, high = accuracy_interval(y, n_y, line.unit, level)
-        down = down + (y - low) ** 2
-        up = up + (high - y) ** 2
         sources.append("images of y")
     if n_x is not None:
-        low, high = accuracy_interval(x, n_x, line.unit, level)
-        # The ends of the axis have no logit; as far as the line is concerned just inside is the same.
-        heights = [line.predict(np.clip(end, 1e-12 * size, (1 - 1e-12) * size)) for end in (low, high)]
-        # A falling line is lowest at the high end of x.
-        down = down + (np.maximum(*heights) - expected) ** 2
-        up = up + (expected - np.minimum(*heights)) ** 2
         sources.append("images of x")
+    expected = line.predict(x)
     band = line.band(x, level=level)
     if band is not None:
-        down = down + (band.high - expected) ** 2
-        up = up + (expected - band.low) ** 2
+        down = np.hypot(down, band.high - expected)
+        up = np.hypot(up, expected - band.low)
         sources.append("fit")
     if not sources:
         unknown = np.full(len(x), np.nan)
         return unknown, unknown, "none: no image counts, and no resamples of the fit"
     rho = y - expected
-    return rho - np.sqrt(down), rho + np.sqrt(up), ", ".join(sources)
+    return rho - down, rho + up, ", ".join(sources)
+
+
+def _image_distances(
+    x: FloatArray, y: FloatArray, line: Line, n_x: FloatArray | None, n_y: FloatArray | None, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """How far below and above rho the images of both accuracies leave the truth; 0 where their number is not given."""
+    size = whole(line.unit)
+    expected = line.predict(x)
+    down = np.zeros(len(x))
+    up = np.zeros(len(x))
+    if n_y is not None:
+        low, high = accuracy_interval(y, n_y, line.unit, level)
+        down = np.hypot(down, y - low)
+        up = np.hypot(up, high - y)
+    if n_x is not None:
+        low, high = accuracy_interval(x, n_x, line.unit, level)
+        # The ends of the axis have no logit; as far as the line is concerned just inside is the same.
+        heights = [line.predict(np.clip(end, 1e-12 * size, (1 - 1e-12) * size)) for end in (low, high)]
+        # A falling line is lowest at the high end of x.
+        down = np.hypot(down, np.maximum(*heights) - expected)
+        up = np.hypot(up, expected - np.minimum(*heights))
+    return down, up
 
 
 def accuracy_interval(value: FloatArray, n: FloatArray, unit: str, level: float) -> tuple[FloatArray, FloatArray]:
@@ -350,7 +394,22 @@ def sentence(result: EffectiveRobustness, model: str) -> str:
     above = row.rho >= 0
     side = "above" if above else "below"
     text = f"{model} lies {abs(row.rho) * points:.1f} points {side} the line"
-    if np.isnan(row.low):
-        return text
-    low, high = (row.low, row.high) if above else (-row.high, -row.low)
-    return f"{text} [{low * points:.1f}, {high * points:.1f}]"
+    if not np.isnan(row.low):
+        low, high = (row.low, row.high) if above else (-row.high, -row.low)
+        text += f" [{low * points:.1f}, {high * points:.1f}]"
+    return f"{text}{beside_ordinary_models(row, points)}"
+
+
+def beside_ordinary_models(row: Effective, points: float) -> str:
+    """How a distance from the line compares with those of ordinary models; ``points`` are those of one unit.
+
+    >>> row = Effective("mine", 0.7, 0.6, 0.58, 0.02, 0.01, 0.03, False, False, ordinary_low=-0.03, ordinary_high=0.025)
+    >>> beside_ordinary_models(row, 100)
+    ', as ordinary models do (-3.0 to +2.5)'
+    """
+    if row.baseline or math.isnan(row.ordinary_low):
+        return ""
+    spread = f"{row.ordinary_low * points:+.1f} to {row.ordinary_high * points:+.1f}"
+    if row.is_ordinary:
+        return f", as ordinary models do ({spread})"
+    return f", beyond ordinary models ({spread})"

@@ -55,8 +55,8 @@ class Study:
         exclude: Sequence[str] | None = None,
     ) -> None:
         """Without ``models`` the line goes through all of them; those of the ImageNet testbed are known."""
-        if models is None and testbed.is_testbed(results):
-            models = testbed.known_models()
+        if models is None:
+            models = testbed.models_of(results.models, results.settings)
         self.results = results
         self.models = models
         self.category = baseline

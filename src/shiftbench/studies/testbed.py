@@ -7,7 +7,7 @@ its own reference on the x axis, and only models above a threshold there are sho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import as_file, files
@@ -170,12 +170,22 @@ def known_models() -> Models:
 
 def is_testbed(results: Results) -> bool:
     """Whether a table is the testbed's: five or more of its settings, and half of the models or more are its own."""
+    return models_of(results.models, results.settings) is not None
+
+
+def models_of(models: Collection[str], settings: Collection[str]) -> Models | None:
+    """The package's list of models if these models and settings are the testbed's, else None.
+
+    Studies, figures and reports take their categories from it, so that all of them draw the same line.
+    """
     testbed_models = known_models()
-    listed = sum(name in testbed_models for name in results.models)
-    return has_testbed_settings(results.settings) and 2 * listed >= len(results.models)
+    listed = sum(name in testbed_models for name in models)
+    if has_testbed_settings(settings) and 2 * listed >= len(models):
+        return testbed_models
+    return None
 
 
-def has_testbed_settings(settings: Sequence[str]) -> bool:
+def has_testbed_settings(settings: Collection[str]) -> bool:
     """Whether at least five of the settings are the testbed's."""
     return len(known_settings().keys() & set(settings)) >= _RECOGNISED
 

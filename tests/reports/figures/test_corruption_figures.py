@@ -106,12 +106,12 @@ def test_errors_are_those_of_the_metric(public: Study) -> None:
         expected = corruption_errors(by_model[name], baseline=baseline)
         assert errors.values[i, 1:] == pytest.approx([expected[c] for c in grid.corruptions])
         assert errors.values[i, 0] == pytest.approx(np.mean([expected[c] for c in BENCHMARK_CORRUPTIONS]))
-    assert errors.columns[0] == "mCE" and len(grid.corruptions) == 19
+    assert errors.columns[0] == "mCE vs alexnet" and len(grid.corruptions) == 19
     figure = heatmap(errors)
     check(figure)
     order = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert order == ["resnet50_augmix", "resnet50", "alexnet"]
-    assert texts(figure).count("100") == 20 and "mCE" in texts(figure)
+    assert texts(figure).count("100") == 20 and "mCE vs alexnet" in texts(figure)
     check(corruptions(severity_grid(public.results, family="imagenet-c_on-disk", models=MODELS, clean="val")))
 
 
@@ -146,7 +146,10 @@ def test_corruption_errors_of_a_table() -> None:
         assert [row["mean"] for row in table.rows] == pytest.approx([0.5, 1.0])
         assert table.rows[0]["fog"] == pytest.approx(0.5)
         assert any("some" in note for note in table.notes)
-        assert table.columns[1].heading.endswith("mCE")
+        expected = "relative mCE" if options.get("relative") else "mCE"
+        if "baseline" in options:
+            expected += " vs alexnet"
+        assert table.columns[1].heading == expected
     first = Results(tuple(shares), settings[1::5], np.array(values)[:, 1::5], "fraction")
     assert ce_table(severity_grid(first)).columns[1].heading == "mean CE at 1"
     with pytest.raises(StudyError, match="without corruption"):

@@ -10,7 +10,7 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.errors import UnknownNameError
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.reports.accuracy_grids import table_scores
 from shiftbench.reports.figures import (
     bars,
@@ -107,7 +107,9 @@ def test_seen_against_unseen(run: sb.Run) -> None:
 
 
 def test_bars_are_the_scores() -> None:
-    entries = [(f"net-{i}", s, Score("top1", 0.5 + i / 10, 0.4, 0.95, n=50)) for i in range(3) for s in ("a", "b")]
+    entries = [
+        SettingScore(f"net-{i}", s, Score("top1", 0.5 + i / 10, 0.4, 0.95, n=50)) for i in range(3) for s in ("a", "b")
+    ]
     figure = bars(entries)
     check(figure)
     [axes] = figure.axes
@@ -118,7 +120,7 @@ def test_bars_are_the_scores() -> None:
     assert table[0][2].low < table[0][2].value < table[0][2].high
     check(bars(table))
     with pytest.raises(StudyError):
-        bars([*entries, ("net-0", "c", Score("nll", 1.0, 0.9, 1.1, n=5, unit=""))])
+        bars([*entries, SettingScore("net-0", "c", Score("nll", 1.0, 0.9, 1.1, n=5, unit=""))])
 
 
 def test_confusion_matrix(run: sb.Run) -> None:

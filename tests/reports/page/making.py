@@ -16,6 +16,7 @@ from shiftbench.reports.page.payload import Page, ResultGrid
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import ReportData, ReportOptions, build_page
 from shiftbench.reports.page.sections import Section, results
+from shiftbench.reports.page.sections.corruptions import CorruptionFamily, CorruptionRow
 from shiftbench.reports.page.sections.failures import FailureList, draft_failures, illustrate
 from shiftbench.reports.page.thumbnails import FileAlbum, ImageFinder
 from shiftbench.reports.page.write import page_json
@@ -114,3 +115,14 @@ def number(grid: ResultGrid, model: str, setting: str) -> Any:
     row = [entry["name"] for entry in grid["models"]].index(model)
     column = [entry["name"] for entry in grid["settings"]].index(setting)
     return grid["estimates"][row][column]
+
+
+def accuracies(page: Page, family: CorruptionFamily, row: CorruptionRow) -> list[list[Any]]:
+    """By corruption and severity: what the page shows, from the results of the page or from the row itself."""
+    if not family["settings"]:
+        return [list(by_severity) for by_severity in row["accuracy"]]
+    grid = results_of(page)
+    shown = []
+    for settings in family["settings"]:
+        shown.append([number(grid, row["model"], setting) if setting else None for setting in settings])
+    return shown

@@ -15,7 +15,8 @@ from shiftbench.reports.page.report_data import ReportData, ReportOptions
 from shiftbench.reports.page.sections import calibration, corruptions
 from shiftbench.reports.page.thumbnails import FileAlbum
 from shiftbench.studies.fits import PiecewiseFit
-from shiftbench.studies.results import read_results
+from shiftbench.studies.results import read_results, results_from_scores
+from shiftbench.studies.study import Study
 from tests.reports.page.making import SMALL, grid_of, number, page_of, part_of, read_published, results_of, run_colours
 from tests.reports.recorded import record
 from tests.runs.helpers import COLOURS, brightest_channel
@@ -198,7 +199,8 @@ def test_the_page_opens_on_a_shift_that_own_models_have(tmp_path: Path, testbed:
 def test_the_page_opens_on_a_shift_that_published_models_have_too(tmp_path: Path, testbed: Published) -> None:
     """Attacked photographs are in this workspace alone; greyscale has a column with the models of both."""
     for setting, images in (("val", 50_000), ("aardvarks", 400), ("greyscale", 50_000)):
-        record(tmp_path / "w", setting, images, images // 2, reference=None if setting == "val" else "val")
+        reference = None if setting == "val" else "val"
+        record(tmp_path / "w", setting, images, images // 2, reference=reference, made_by="testbed")
     shifts = [shift["name"] for shift in grid_of(sb.Run.open(tmp_path / "w"), testbed)["shifts"]]
     assert shifts[:2] == ["greyscale", "aardvarks"] and len(shifts) == 13
 
@@ -210,13 +212,15 @@ def test_published_grids_have_a_corruptions_tab(testbed: Published) -> None:
     results = testbed.study.results
     row = next(one for one in family["rows"] if one["model"] == "resnet50")
     at = family["corruptions"].index("fog")
-    errors = {model: np.mean([100 - results.of(name)[model] for name in family["settings"][at]])
-              for model in ("resnet50", "alexnet")}  # fmt: skip
+    errors: dict[str, float] = {}
+    for model in ("resnet50", "alexnet"):
+        errors[model] = float(np.mean([100 - results.of(name)[model] for name in family["settings"][at]]))
     cell = row["ce"][at]
-    assert cell is not None and cell[0] == pytest.approx(errors["resnet50"] / errors["alexnet"])
+    assert cell is not None and cell[0] == pytest.approx(errors["resnet50"] / errors["alexnet"], abs=1e-6)
     assert row["accuracy"] == [] and family["clean"] == "val" and len(family["rows"]) > 150
     means = {one["prefix"].split()[0]: one["mean"] for one in families}  # in memory, there is no glass_blur
-    assert means["imagenet-c_in-memory"] == "mean CE over 14 types" and means["imagenet-c_on-disk"] == "mCE"
+    assert means["imagenet-c_in-memory"] == "mean CE over 14 types vs the testbed's AlexNet"
+    assert means["imagenet-c_on-disk"] == "mCE vs the testbed's AlexNet"
 
 
 def test_two_provenances_of_one_setting_are_two_columns(pictures: Path, tmp_path: Path) -> None:
@@ -246,3 +250,21 @@ def test_flips_stand_for_the_frames_of_sequences(pictures: Path, tmp_path: Path)
     names = [entry["name"] for entry in grid_of(run)["settings"]]
     assert any(name.startswith("pictures-p.brightness: flip") for name in names)
     assert not any("frame" in name for name in names)
+
+
+def test_the_line_goes_through_the_models_of_the_study(tmp_path: Path) -> None:
+    """Models and settings of the testbed are known to the report as they are to a study of the same workspace."""
+    accuracies = {"alexnet": 0.56, "resnet18": 0.7, "vgg16": 0.72, "resnet50": 0.76, "resnet152": 0.78}
+    accuracies |= {"resnet50_with_greyscale_aws": 0.63, "resnet50_augmix": 0.775, "resnet50_aws_baseline": 0.761}
+    settings = ("val", "greyscale", "imagenet-sketch", "stylized_imagenet", "imagenetv2-matched-frequency")
+    for rank, setting in enumerate(settings):
+        for model, accuracy in accuracies.items():
+            reference = None if setting == "val" else "val"
+            record(tmp_path / "w", setting, 100, round(100 * accuracy) - 5 * rank, model=model, reference=reference)
+    run = sb.Run.open(tmp_path / "w")
+    study = Study(results_from_scores(run.scores("top1")))
+    on_line = {name for name, is_fitted in zip(study.results.models, study.baseline, strict=True) if is_fitted}
+    models = {model["name"]: model for model in grid_of(run)["models"] if model["own"]}
+    assert {name for name, model in models.items() if model["fitted"]} == on_line
+    assert on_line == {"alexnet", "resnet18", "vgg16", "resnet50", "resnet152"}
+    assert models["resnet50_augmix"]["category"] == "robustness_intervention"

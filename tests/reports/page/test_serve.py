@@ -230,7 +230,8 @@ def test_a_workspace_that_is_not_there_yet(pictures: Path, tmp_path: Path) -> No
 
 
 class _Stops:
-    """Fails from the fifth batch on, until a file says go on: what a run leaves then is like one in progress.
+    """Fails after nine calls on fixed images and two batches, until a file says go on: what a run leaves then is like
+    one in progress.
 
     The batches are counted in a file. A counter in an attribute would be part of the model: two objects with different
     attributes are two versions, and the second run would start anew instead of resuming the first.
@@ -242,7 +243,7 @@ class _Stops:
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         with (self.folder / "batches").open("ab") as file:
             file.write(b".")
-        if (self.folder / "batches").stat().st_size > 4 and not (self.folder / "go-on").exists():
+        if (self.folder / "batches").stat().st_size > 11 and not (self.folder / "go-on").exists():
             raise RuntimeError("stopped")
         return brightest_channel(images)
 
@@ -273,6 +274,21 @@ def test_a_run_that_goes_on_shows_what_is_done(half_done: tuple[Path, Path]) -> 
         assert len(p) == done[cell.setting] and (cell.setting != "pictures" or p.correct.all())
         assert [COLOURS.keys[label] for label in p.labels] == [image_id.split("/")[0] for image_id in p.ids]
         assert number(results_of(page), "bright", cell.setting)[3] == len(p)
+
+
+def test_parts_of_blocks_of_many_workers(tmp_path: Path) -> None:
+    folder = colour_folder(tmp_path / "pictures", per_class=350)
+    options: Any = {"labels": COLOURS, "preprocessing": SMALL, "progress": False, "workspace": tmp_path / "w"}
+    for shard in ("1/40", "3/4"):
+        sb.evaluate(brightest_channel, data=folder, shard=shard, **options)
+    stems = [path.stem for path in (tmp_path / "w").rglob("shards/**/*.parquet")]
+    assert any("-" in stem for stem in stems)
+    workspace = GrowingWorkspace(tmp_path / "w")
+    (result,) = workspace.unfinished()
+    predictions = workspace.read(result)
+    assert 0 < len(predictions) < 1050 and len(set(predictions.ids)) == len(predictions)
+    assert predictions.correct.all()
+    assert page_of(Viewer(tmp_path / "w", options=ReportOptions(folders={"": [folder]})))["progress"] is not None
 
 
 def test_a_finished_run_gives_the_rows_it_had_before(half_done: tuple[Path, Path]) -> None:

@@ -12,6 +12,7 @@ It raises ``NoDataError`` if its data is missing: the number is then listed with
 
 from __future__ import annotations
 
+import csv
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,38 @@ class Recomputed:
         return Recomputed(1.0 - self.value, self.slack, low, high)
 
 
+#: A recomputed number is the expected one if it is this close: public tables are read without loss.
+_EXPECTED_WITHIN = 1e-6
+
+
+@dataclass(frozen=True)
+class ExpectedDifference:
+    """A number that is known to differ from the printed one, as untouched public data gives it, and why."""
+
+    recomputed: float
+    reason: str
+
+
+@cache
+def _expected_differences() -> dict[tuple[str, ...], ExpectedDifference]:
+    """The rows of ``expected_differences.csv``, by claim, table, model, setting and metric."""
+    text = files("shiftbench.published").joinpath("data", "expected_differences.csv").read_text(encoding="utf-8")
+    expected: dict[tuple[str, ...], ExpectedDifference] = {}
+    for row in csv.DictReader(text.splitlines()):
+        key = (row["claim"], row["table"], row["model"], row["setting"], row["metric"])
+        expected[key] = ExpectedDifference(float(row["recomputed"]), row["reason"])
+    return expected
+
+
+def _expected_reason(claim_name: str, printed: PublishedValue, recomputed: Recomputed) -> str:
+    """Why a number is known to differ; "" if it is not known to, or is another number than public data gives."""
+    key = (claim_name, printed.table, printed.model, printed.setting, printed.metric)
+    expected = _expected_differences().get(key)
+    if expected is None or abs(recomputed.value - expected.recomputed) > _EXPECTED_WITHIN:
+        return ""
+    return expected.reason
+
+
 @dataclass(frozen=True)
 class CheckedNumber:
     """One printed number beside the recomputed one."""
@@ -84,6 +117,8 @@ class CheckedNumber:
     found: Recomputed | None
     #: What is missing, if the number was not recomputed.
     needed: str = ""
+    #: Why it is known to differ, if it is the number that untouched public data gives.
+    expected: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -109,7 +144,13 @@ class CheckedNumber:
     def as_dict(self) -> dict[str, Any]:
         """The number for JSON; None where something does not exist."""
         printed = self.printed
-        recomputed = self.found
+        recomputed: float | None = None
+        low: float | None = None
+        high: float | None = None
+        if self.found is not None:
+            recomputed = self.found.value
+            low = self.found.low
+            high = self.found.high
         return {
             "name": self.name,
             "table": printed.table,
@@ -117,14 +158,15 @@ class CheckedNumber:
             "setting": printed.setting,
             "metric": printed.metric,
             "unit": printed.unit,
-            "recomputed": recomputed.value if recomputed else None,
-            "recomputed_low": recomputed.low if recomputed else None,
-            "recomputed_high": recomputed.high if recomputed else None,
+            "recomputed": recomputed,
+            "recomputed_low": low,
+            "recomputed_high": high,
             "published": printed.value,
             "published_low": printed.low,
             "published_high": printed.high,
             "difference": self.difference,
             "mark": self.mark,
+            "expected": self.expected or None,
             "needed": self.needed or None,
         }
 
@@ -171,7 +213,7 @@ class Claim:
             return CheckedNumber(name, row, None, f"more than was given: {problem.message}")
         if not isinstance(recomputed, Recomputed):
             recomputed = Recomputed(float(recomputed))
-        return CheckedNumber(name, row, recomputed)
+        return CheckedNumber(name, row, recomputed, expected=_expected_reason(self.name, row, recomputed))
 
 
 @dataclass(frozen=True)
@@ -238,7 +280,9 @@ class Checked:
     def as_dict(self) -> dict[str, Any]:
         """JSON-able. Of a counted table only the numbers that do not print the same are listed."""
         groups = self.groups
-        listed = [row for row in self.rows if not groups or row.mark not in (SAME, ABSENT)]
+        listed = list(self.rows)
+        if groups:
+            listed = [row for row in self.rows if row.mark not in (SAME, ABSENT)]
         return {
             "name": self.claim.name,
             "place": self.claim.place,

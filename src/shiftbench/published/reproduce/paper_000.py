@@ -65,14 +65,20 @@ def blur_means(row: _Row, data: Data) -> Recomputed:
     return Recomputed(fmean(error.value for error in errors), fmean(error.slack for error in errors))
 
 
-claim("000.table_1", of=lambda: [row for row in published("000", "1") if _in_table_7(row)])(
-    lambda row, data: Recomputed(_in_table_7(row)[0].value, row.rounding)
-)
-
-
 def _in_table_7(row: _Row) -> list[_Row]:
     """The same number in table 7, if that has it."""
     return published("000", "7", model=row.model, setting=row.setting, metric=row.metric)
+
+
+def _printed_twice() -> list[_Row]:
+    """The numbers of table 1 that table 7 prints, too."""
+    return [row for row in published("000", "1") if _in_table_7(row)]
+
+
+@claim("000.table_1", of=_printed_twice)
+def table_1(row: _Row, data: Data) -> Recomputed:
+    [in_table_7] = _in_table_7(row)
+    return Recomputed(in_table_7.value, row.rounding)
 
 
 @claim("000.text")
@@ -146,9 +152,14 @@ def _mean_storefronts() -> dict[str, float]:
 def printed_faces(only: Sequence[str] = ()) -> tuple[list[str], list[ScoredData | HitData]]:
     """The names of the synthetic datasets of tables 4 and 6, and all datasets with their printed scores."""
     datasets = {data.dataset: data for data in (*scored_datasets("4"), *scored_datasets("6"))}
-    if unknown := [name for name in only if name not in datasets]:
-        raise UnknownNameError("dataset", unknown[0], datasets)
-    return ["imagenet-c"], [data for name, data in datasets.items() if not only or name in only]
+    for name in only:
+        if name not in datasets:
+            raise UnknownNameError("dataset", name, datasets)
+    selected: list[ScoredData | HitData] = []
+    for name, data in datasets.items():
+        if not only or name in only:
+            selected.append(data)
+    return ["imagenet-c"], selected
 
 
 def _points(table: str, setting: str, metric: str) -> dict[str, float]:
@@ -157,7 +168,11 @@ def _points(table: str, setting: str, metric: str) -> dict[str, float]:
     return {row.model: round(100.0 * row.value, 6) for row in rows}
 
 
-claim("000.errors_on_r")(lambda row, data: data.testbed_score(row.model, "imagenet-r", error=True))
+@claim("000.errors_on_r")
+def errors_on_r(row: _Row, data: Data) -> Recomputed | float:
+    return data.testbed_score(row.model, "imagenet-r", error=True)
+
+
 claim("000.errors_on_200")(lambda row, data: data.testbed_score(row.model, "val-on-imagenet-r-classes", error=True))
 claim("000.accuracies_on_a")(lambda row, data: data.testbed_score(row.model, "imagenet-a"))
 

@@ -29,24 +29,24 @@ class FullTable(NamedTuple):
 
     #: The new test set.
     setting: str
-    #: "top1" or "top5".
-    metric: str
+    #: A prediction is right if the label is among this many classes.
+    k: int
 
     @property
-    def k(self) -> int:
-        return int(self.metric.removeprefix("top"))
+    def metric(self) -> str:
+        return f"top{self.k}"
 
 
 #: The full tables by number.
 FULL = {
-    "11": FullTable("cifar-10.1-v4", "top1"),
-    "12": FullTable("cifar-10.1-v6", "top1"),
-    "15": FullTable("imagenetv2-matched-frequency", "top1"),
-    "16": FullTable("imagenetv2-matched-frequency", "top5"),
-    "17": FullTable("imagenetv2-threshold-0.7", "top1"),
-    "18": FullTable("imagenetv2-threshold-0.7", "top5"),
-    "19": FullTable("imagenetv2-top-images", "top1"),
-    "20": FullTable("imagenetv2-top-images", "top5"),
+    "11": FullTable("cifar-10.1-v4", 1),
+    "12": FullTable("cifar-10.1-v6", 1),
+    "15": FullTable("imagenetv2-matched-frequency", 1),
+    "16": FullTable("imagenetv2-matched-frequency", 5),
+    "17": FullTable("imagenetv2-threshold-0.7", 1),
+    "18": FullTable("imagenetv2-threshold-0.7", 5),
+    "19": FullTable("imagenetv2-top-images", 1),
+    "20": FullTable("imagenetv2-top-images", 5),
 }
 #: Images of CIFAR-10.1, of the halves on which discriminators were tested, and of the original test sets and the splits
 #: of cross-validation; of ImageNetV2, all have 10,000.
@@ -102,7 +102,7 @@ def _rows(tables: tuple[str, ...], *metrics: str) -> list[_Row]:
 
 def _full_table(setting: str, metric: str) -> str:
     """Number of the full table of a setting and a metric."""
-    return next(number for number, table in FULL.items() if table == (setting, metric))
+    return next(number for number, table in FULL.items() if (table.setting, table.metric) == (setting, metric))
 
 
 def _lines() -> list[_Row]:

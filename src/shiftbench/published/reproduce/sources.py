@@ -8,7 +8,7 @@ another label space are another model.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.datasets import open_dataset
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.datasets.factors import read_protocol
 from shiftbench.errors import DatasetError, listed
 from shiftbench.io.atomic import read_json
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
-from shiftbench.metrics.base import metrics
+from shiftbench.metrics.base import SettingScore, metrics
 from shiftbench.metrics.corruption import GROUPS, SEVERITIES, corruption_errors, mean_corruption_error
 from shiftbench.metrics.detection import detect
 from shiftbench.metrics.intervals import clopper_pearson
@@ -61,18 +63,44 @@ _CIFAR_FILE = "cifar10_and_10.1_predictions*.npz"
 _IMAGENET_FILE = "predictions_top5_{}.npz"
 #: Files of the public release, one per model.
 _RELEASED = (".npy", ".json")
-#: Models whose predictions on ImageNetV2 are released worst first: the last column is top-1.
-_WORST_FIRST = ("fv_16k",)
+#: What the release appends to the names of two models in some of its folders: fv_64k_model.npy is fv_64k.
+_NAME_SUFFIX = "_model"
+#: The public release of CIFAR-10.1: a folder per test set, with one file per model, a list of predicted classes.
+_CIFAR_FOLDERS = {
+    "cifar-10": "original_predictions",
+    "cifar-10.1-v4": "v4_predictions",
+    "cifar-10.1-v6": "v6_predictions",
+}
+_CIFAR_SUFFIX = "_predictions.json"
+#: The files of labels beside the folder of predictions; CIFAR-10's own labels are not in that release.
+_CIFAR_LABELS = {
+    "cifar-10": ("cifar10_test_set_original_labels.npy", "cifar10_test_labels.npy"),
+    "cifar-10.1-v4": ("cifar10.1_v4_labels.npy",),
+    "cifar-10.1-v6": ("cifar10.1_v6_labels.npy",),
+}
+#: The 20,000 original validation images that were annotated, on which figure 16 is based.
+_ANNOTATED = "imagenet-annotatedval20k-0"
 
 _CORRUPTED = "imagenet-c"
-_IMAGES = {
-    **SIZES,
-    "imagenet-o": 2_000,
-    "real-blurry-images": 1_000,
-    "cifar-10": 10_000,
-    "cifar-10.1-v4": 2_021,
-    "cifar-10.1-v6": 2_000,
-}
+
+
+@cache
+def _image_counts() -> dict[str, int]:
+    """The number of images of each published test set, by our settings.
+
+    The images of StreetView StoreFronts were never released: other images, of whatever sizes the paper states, are the
+    closest that anybody can evaluate on. DeepFashion Remixed is missing: the paper states eight sizes for nine sets.
+    """
+    storefronts = read_protocol("streetview-storefronts")
+    return {
+        **SIZES,
+        **{f"{storefronts.name}.{which}": size for which, size in storefronts.published.items()},
+        "imagenet-o": 2_000,
+        "real-blurry-images": 1_000,
+        "cifar-10": 10_000,
+        "cifar-10.1-v4": 2_021,
+        "cifar-10.1-v6": 2_000,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +137,7 @@ class Data:
         for model, setting, score in self.run.select(settings=settings).scores():
             sizes = [SIZES[setting]] if setting in SIZES else [TENTH, ALL_IMAGES]
             if same_images(score.n, sizes):
-                entries.append((printed_names.get(model, model), setting, score))
+                entries.append(SettingScore(printed_names.get(model, model), setting, score))
         if not entries:
             return None
         results = results_from_scores(entries)
@@ -173,14 +201,19 @@ class Data:
         return recomputed.as_error() if row.metric == "error" else recomputed
 
     def results_of(self, row: PublishedValue) -> list[Result]:
-        """The results of the network that a number is about."""
+        """The results of the network that a number is about.
+
+        Predictions that were imported over several label spaces are several versions of one network, since nobody knows
+        what else they share: they complete each other here. Versions that were evaluated may have other weights.
+        """
         assert self.run is not None
         names = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or [row.model]
         results = [result for result in self.run.results if result.title in names or result.classifier in names]
         if not results:
             raise NoDataError("a model of the workspace for each network (a row of --models)")
-        if len(_titles(results)) > len(names):
-            raise StudyError(f"{row.model!r} is several models of the workspace", hint="name their ids in --models")
+        is_imported = all(result.spec.answers is not None for result in results)
+        if len(_titles(results)) > len(names) and not is_imported:
+            raise NoDataError(f"the id of one model for {row.model}, which is several of the workspace (in --models)")
         return results
 
     def score(self, results: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
@@ -204,7 +237,7 @@ class Data:
         """Predictions on all images of a test set; an error if some are missing, which alone changes the numbers."""
         assert self.run is not None
         corrupted = self.run.workspace.setting_record(result).member is not None
-        expected = ALL_IMAGES if corrupted else _IMAGES.get(result.setting)
+        expected = ALL_IMAGES if corrupted else _image_counts().get(result.setting)
         images = result.spec.images
         if expected is not None and not same_images(images, [expected]):
             raise NoDataError(f"results on all {expected:,} images of {result.setting}, not on {images:,}")
@@ -316,30 +349,43 @@ def _read_names(path: Path, run: StoredResults) -> dict[tuple[str, str], list[st
 
 
 def prediction_files(folder: Path) -> dict[str, Path]:
-    """Settings to files: ``cifar10_and_10.1_predictions*.npz``, ``predictions_top5_<set>.npz``, or the public release.
+    """Settings to files: ``cifar10_and_10.1_predictions*.npz``, ``predictions_top5_<set>.npz``, or the public releases.
 
     The first holds ``models``, and for each of cifar10, v4 and v6 predicted classes (models, images) and ``labels_*``;
-    the second ``models``, ``labels`` and ``predictions`` (models, images, 5). The release is a folder
+    the second ``models``, ``labels`` and ``predictions`` (models, images, 5). ImageNetV2's release is a folder
     ``data/predictions/<set>`` with one .npy or .json of (images, 5) class indices per model, in the order of
-    ``image_filenames`` in ``data/datasets/<set>.json``.
+    ``image_filenames`` in ``data/datasets/<set>.json``. CIFAR-10.1's is a folder
+    ``model_predictions/<set>_predictions`` with one .json of class indices per model.
     """
     by_setting: dict[str, Path] = {}
-    for parent in (folder, *sorted(_folders_in(folder))):
-        for cifar in sorted(parent.glob(_CIFAR_FILE))[:1]:
-            by_setting = {**dict.fromkeys(_CIFAR, cifar), **by_setting}
-        for setting, name in _IMAGENET.items():
-            path = parent / _IMAGENET_FILE.format(name)
-            if path.is_file():
-                by_setting.setdefault(setting, path)
-            elif any(file.suffix in _RELEASED for file in (parent / name).glob("*.*")):
-                by_setting.setdefault(setting, parent / name)
+    # CIFAR-10.1's release may be a checkout beside that of ImageNetV2, whose predictions are two folders down.
+    for parent in (folder, *sorted(_folders_in(folder)), *sorted(_grandchildren(folder))):
+        for setting, path in _files_in(parent).items():
+            by_setting.setdefault(setting, path)
     if not by_setting:
         raise StudyError(
             "no released predictions in that folder",
             found=listed(sorted(path.name for path in folder.iterdir())) or "an empty folder",
-            expected=f"{_CIFAR_FILE}, {_IMAGENET_FILE.format('*')} or the release's folders of .npy files, such as "
-            "predictions/imagenetv2-b-33, there or one folder below",
+            expected=f"{_CIFAR_FILE}, {_IMAGENET_FILE.format('*')} or the releases' folders of one file per model, "
+            "such as predictions/imagenetv2-b-33 and model_predictions/v4_predictions, at most three folders down",
         )
+    return by_setting
+
+
+def _files_in(parent: Path) -> dict[str, Path]:
+    """The files and folders of released predictions in a folder, by setting."""
+    by_setting: dict[str, Path] = {}
+    for cifar in sorted(parent.glob(_CIFAR_FILE))[:1]:
+        by_setting |= dict.fromkeys(_CIFAR, cifar)
+    for setting, name in _CIFAR_FOLDERS.items():
+        if any((parent / name).glob(f"*{_CIFAR_SUFFIX}")):
+            by_setting.setdefault(setting, parent / name)
+    for setting, name in _IMAGENET.items():
+        path = parent / _IMAGENET_FILE.format(name)
+        if path.is_file():
+            by_setting[setting] = path
+        elif any(file.suffix in _RELEASED for file in (parent / name).glob("*.*")):
+            by_setting[setting] = parent / name
     return by_setting
 
 
@@ -347,23 +393,63 @@ def _folders_in(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir()]
 
 
+def _grandchildren(folder: Path) -> list[Path]:
+    return list(chain.from_iterable(_folders_in(child) for child in _folders_in(folder)))
+
+
 def released_revisions(folder: Path) -> list[dict[str, object]]:
-    """Mean accuracies on every revision of ImageNetV2 in the public release, and a ResNet-152's (004, figure 7)."""
+    """Accuracies on every revision of ImageNetV2 in the public release (004, figures 7 and 8).
+
+    The release has other models for each revision, whose mean would jump with the selection. The means are over the
+    models that all revisions of a set have; beside them stands the ResNet-152.
+    """
     # The settings name the last revision of each set: imagenetv2-b-33 belongs to the family imagenetv2-b.
     families = {last.rpartition("-")[0]: setting for setting, last in _IMAGENET.items() if setting != "imagenet"}
-    revisions = []
-    for parent in (folder, *_folders_in(folder)):
+    revisions: dict[str, dict[int, Path]] = {}
+    for parent in (folder, *_folders_in(folder), *_grandchildren(folder)):
         for path in _folders_in(parent):
             family, _, number = path.name.rpartition("-")
-            if family in families and number.isdigit():
-                revisions.append((families[family], int(number), path))
+            if family in families and number.isdigit() and _model_files(path):
+                revisions.setdefault(families[family], {}).setdefault(int(number), path)
     rows = []
-    for setting, revision, path in sorted(revisions):
-        row: dict[str, object] = {"set": setting, "revision": revision}
+    for setting, paths in sorted(revisions.items()):
+        common = sorted(set.intersection(*(set(_model_files(path)) for path in paths.values())))
+        for revision, path in sorted(paths.items()):
+            row: dict[str, object] = {"set": setting, "revision": revision, "released": len(_model_files(path))}
+            row["models"] = len(common)
+            for k in (1, 5):
+                accuracies = _accuracies(path, setting, k)
+                shared = [accuracies[_table_name(model)] for model in common]
+                row[f"top{k}"] = fmean(shared) if shared else None
+                row[f"resnet152_top{k}"] = accuracies.get("resnet152")
+            rows.append(row)
+    return rows
+
+
+def released_annotated(folder: Path) -> list[dict[str, object]]:
+    """Accuracies of the release on the annotated original images beside those on all of them, by model (figure 16).
+
+    Figure 16 divides the annotated images by selection frequency, which the release does not have.
+    """
+    paths = [parent / _ANNOTATED for parent in (folder, *_folders_in(folder), *_grandchildren(folder))]
+    path = next((path for path in paths if _model_files(path)), None)
+    everything = prediction_files(folder).get("imagenet")
+    if path is None or everything is None:
+        return []
+    rows = []
+    annotated = {k: _accuracies(path, _ANNOTATED, k) for k in (1, 5)}
+    original = {k: _accuracies(everything, "imagenet", k) for k in (1, 5)}
+    images = len(_released_labels(path))
+    for model in sorted(annotated[1].keys() & original[1].keys()):
+        row: dict[str, object] = {"model": model, "images": images}
         for k in (1, 5):
-            accuracies = _accuracies(path, setting, k)
-            row |= {"models": len(accuracies), f"top{k}": fmean(accuracies.values())}
-            row[f"resnet152_top{k}"] = accuracies.get("resnet152")
+            low, high = clopper_pearson(annotated[k][model] * images, images)
+            row |= {
+                f"original_top{k}": original[k][model],
+                f"annotated_top{k}": annotated[k][model],
+                f"annotated_top{k}_low": low,
+                f"annotated_top{k}_high": high,
+            }
         rows.append(row)
     return rows
 
@@ -386,36 +472,94 @@ def _accuracies(path: Path, setting: str, k: int) -> Mapping[str, float]:
         hits = _cifar_hits(path, setting) if setting in _CIFAR else _imagenet_hits(path, setting, k)
     except (KeyError, ValueError, OSError) as error:
         raise DatasetError(f"{path.name} can't be read as released predictions", found=str(error)) from error
-    return {_TABLE_NAMES.get(name, name): float(model_hits.mean()) for name, model_hits in hits.items()}
+    return {_table_name(name): float(model_hits.mean()) for name, model_hits in hits.items()}
+
+
+def _table_name(name: str) -> str:
+    return _TABLE_NAMES.get(name, name)
 
 
 def _cifar_hits(path: Path, setting: str) -> dict[str, AnyArray]:
     key = _CIFAR[setting]
+    if path.is_dir():
+        return _released_cifar_hits(path, setting)
     with np.load(path) as data:
         return dict(zip(map(str, data["models"]), data[key] == data[f"labels_{key}"], strict=True))
 
 
-def _imagenet_hits(path: Path, setting: str, k: int) -> dict[str, AnyArray]:
-    ranked, labels = _ranked_classes(path)
+def _released_cifar_hits(folder: Path, setting: str) -> dict[str, AnyArray]:
+    labels = _cifar_labels(folder, setting)
     hits = {}
-    for name, classes in ranked.items():
-        if name in _WORST_FIRST and setting != "imagenet":
-            classes = classes[:, ::-1]
-        hits[name] = (classes[:, :k] == labels[:, None]).any(axis=-1)
+    for file in sorted(folder.glob(f"*{_CIFAR_SUFFIX}")):
+        classes = np.array(read_json(file))
+        if classes.shape != labels.shape:
+            raise ValueError(f"{file.name}: {classes.shape} instead of {labels.shape}")
+        hits[file.name.removesuffix(_CIFAR_SUFFIX)] = classes == labels
     return hits
 
 
-def _ranked_classes(path: Path) -> tuple[dict[str, AnyArray], AnyArray]:
-    """By model, (images, 5) predicted classes on one of 004's ImageNet test sets, and the labels."""
+def _cifar_labels(folder: Path, setting: str) -> AnyArray:
+    """The labels of the images that a folder of CIFAR-10.1's release is about.
+
+    Its repository has those of CIFAR-10.1 in ``datasets``. Those of CIFAR-10's test set are read from a file beside the
+    predictions, or from the dataset itself.
+    """
+    parents = (folder, folder.parent, folder.parent.parent, folder.parent.parent / "datasets")
+    for parent in parents:
+        for name in _CIFAR_LABELS[setting]:
+            if (parent / name).is_file():
+                labels: AnyArray = np.load(parent / name, allow_pickle=False)
+                return labels
+    if setting == "cifar-10":
+        try:
+            return np.asarray(open_dataset("cifar-10-test").labels)
+        except DatasetError as error:
+            wanted = f"the labels of CIFAR-10's test set, as {_CIFAR_LABELS[setting][0]} beside the predictions"
+            raise NoDataError(wanted) from error
+    raise ValueError(f"no {_CIFAR_LABELS[setting][0]} in {folder.parent.parent / 'datasets'}")
+
+
+def _imagenet_hits(path: Path, setting: str, k: int) -> dict[str, AnyArray]:
+    hits = {}
+    for name, classes, labels in _ranked_classes(path):
+        # Some files of Fisher vectors are released worst first: their last column is right more often than the first.
+        worst_first = name.startswith("fv_") and _hit_rate(classes[:, -1], labels) > _hit_rate(classes[:, 0], labels)
+        ranked = classes[:, ::-1] if worst_first else classes
+        hits[name] = (ranked[:, :k] == labels[:, None]).any(axis=-1)
+    return hits
+
+
+def _hit_rate(classes: AnyArray, labels: AnyArray) -> float:
+    return float((classes == labels).mean())
+
+
+def _ranked_classes(path: Path) -> Iterator[tuple[str, AnyArray, AnyArray]]:
+    """For each model on one of 004's ImageNet test sets, (images, 5) predicted classes, and the labels."""
     if path.is_file():
         with np.load(path) as data:
-            return dict(zip(map(str, data["models"]), data["predictions"], strict=True)), data["labels"]
+            labels = data["labels"]
+            for name, classes in zip(map(str, data["models"]), data["predictions"], strict=True):
+                yield name, classes, labels
+        return
+    labels = _released_labels(path)
+    for name, file in _model_files(path).items():
+        classes = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.array(read_json(file))
+        if classes.ndim != 2 or len(classes) != len(labels) or classes.shape[1] < 5:
+            raise ValueError(f"{file.name}: {classes.shape} instead of ({len(labels)}, 5)")
+        yield name, classes, labels
+
+
+def _model_files(path: Path) -> dict[str, Path]:
+    """The files of a folder of ImageNetV2's release by model; none if there is no such folder."""
+    if not path.is_dir():
+        return {}
+    files = sorted(file for file in path.iterdir() if file.suffix in _RELEASED)
+    return {file.stem.removesuffix(_NAME_SUFFIX): file for file in files}
+
+
+@cache
+def _released_labels(path: Path) -> AnyArray:
+    """The labels of the images of a folder of ImageNetV2's release."""
     images = read_json(path.parent.parent / "datasets" / f"{path.name}.json")["image_filenames"]
     space = label_space("imagenet-1k")
-    ranked = {}
-    for file in sorted(file for file in path.iterdir() if file.suffix in _RELEASED):
-        classes = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.array(read_json(file))
-        if classes.ndim != 2 or len(classes) != len(images) or classes.shape[1] < 5:
-            raise ValueError(f"{file.name}: {classes.shape} instead of ({len(images)}, 5)")
-        ranked[file.stem] = classes
-    return ranked, np.array([space.index(wnid) for _, wnid in images])
+    return np.array([space.index(wnid) for _, wnid in images])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.transforms import Bbox
@@ -273,6 +273,17 @@ def ring(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
         axes.scatter(x, y, 18, facecolor="none", edgecolor=BLACK, linewidth=0.7, zorder=4)
 
 
+class _Corner(NamedTuple):
+    """A corner of the axes."""
+
+    right: bool
+    top: bool
+
+    def inwards(self, distance: float) -> tuple[float, float]:
+        """The offset of a text that keeps this distance from both edges."""
+        return (-distance if self.right else distance, -distance if self.top else distance)
+
+
 def write_in_corner(axes: Axes, lines: Sequence[str], obstacles: FloatArray) -> Bbox | None:
     """Text in the corner where it covers least of (n, 2) data coordinates; its box in display coordinates."""
     if not lines:
@@ -285,21 +296,31 @@ def write_in_corner(axes: Axes, lines: Sequence[str], obstacles: FloatArray) -> 
     gap = _GAP * pixels
     width = max(text_width(line, SMALL) for line in lines) * pixels
     height = 1.3 * SMALL * len(lines) * pixels
-    corners = []
-    for right, top in ((1, 0), (0, 1), (1, 1), (0, 0)):
-        left = frame.x1 - width - gap if right else frame.x0 + gap
-        bottom = frame.y1 - height - gap if top else frame.y0 + gap
+    best = _Corner(right=True, top=False)
+    best_box: Bbox | None = None
+    fewest_marks = 0
+    for corner in (
+        best,
+        _Corner(right=False, top=True),
+        _Corner(right=True, top=True),
+        _Corner(right=False, top=False),
+    ):
+        left = frame.x1 - width - gap if corner.right else frame.x0 + gap
+        bottom = frame.y1 - height - gap if corner.top else frame.y0 + gap
         box = Bbox.from_bounds(left, bottom, width, height)
-        corners.append((marks_inside(box.padded(gap), marks), box, right, top))
-    _, box, right, top = min(corners, key=lambda corner: corner[0])
+        covered = marks_inside(box.padded(gap), marks)
+        if best_box is None or covered < fewest_marks:
+            best = corner
+            best_box = box
+            fewest_marks = covered
     axes.annotate(
         "\n".join(lines),
-        (right, top),
-        (-_GAP if right else _GAP, -_GAP if top else _GAP),
+        (best.right, best.top),
+        best.inwards(_GAP),
         xycoords="axes fraction",
         textcoords="offset points",
-        ha="right" if right else "left",
-        va="top" if top else "bottom",
+        ha="right" if best.right else "left",
+        va="top" if best.top else "bottom",
         fontsize=SMALL,
         color=BLACK,
         linespacing=1.3,
@@ -307,4 +328,4 @@ def write_in_corner(axes: Axes, lines: Sequence[str], obstacles: FloatArray) -> 
         zorder=5,
         bbox=_VEIL,
     )
-    return box
+    return best_box

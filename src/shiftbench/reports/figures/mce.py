@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import argument, check_names, listed
-from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.base import Score, SettingScore
+from shiftbench.metrics.corruption import Baseline
 from shiftbench.reports import formatting
-from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, family_of_run
+from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, divided_name, error_map, family_of_run
 from shiftbench.reports.corruption import FamilyResults, on_one_axis
 from shiftbench.reports.figures import style
 from shiftbench.reports.figures.axes import name_points
 from shiftbench.reports.figures.scatters import ALL_NAMED
 from shiftbench.reports.figures.style import COLOURS, MARKS, PaperFigure, add_legend, finish, in_style, new_figure
-from shiftbench.runs.results import StoredResults
+from shiftbench.runs.results import StoredResults, scored_results
 from shiftbench.studies.base import StudyError
 
 #: Height of a bar, in points.
@@ -73,9 +77,9 @@ def error_points_of_run(
         return _seen_points_of_family(results, seen, unseen, level)
     divisor = results.divisor(baseline)
     scored, notes = on_one_axis(results.scores(divisor, level=level))
-    accuracies = {
-        model.title: metrics.get("top1")(model.clean, level=level) for model in scored if model.clean is not None
-    }
+    clean_results = [model.clean for model in scored if model.clean is not None]
+    clean_scores = scored_results(run.part(clean_results), "top1", level)
+    accuracies = {result.title: score for result, score in clean_scores}
     models = tuple(accuracies)
     if not models:
         raise StudyError(
@@ -127,7 +131,7 @@ def error_points(
 
     Args:
         grid: The accuracies with those on clean images, from ``severity_grid``.
-        baseline: A model to divide by; default: plain mean errors.
+        baseline: A model to divide by; default: as in ``error_map``.
         seen: As in ``error_points_of_run``.
         unseen: As in ``error_points_of_run``.
     """
@@ -138,14 +142,25 @@ def error_points(
         raise StudyError("no accuracy without corruption", hint=f"name its setting: {argument('clean')}")
     errors = error_map(grid, baseline)
     series = {errors.columns[0]: _exact(100 * errors.values[:, 0])}
-    if baseline is not None:
+    if errors.divisor is not None:
         rise = (grid.clean.value[:, None] - grid.accuracy.mean(axis=2))[:, grid.averaged]
+        baseline_clean = _clean_error(grid, baseline, errors.divisor)
+        averaged = [grid.corruptions[i] for i in grid.averaged]
+        baseline_rise = [errors.divisor.mean(name, grid.severities) - baseline_clean for name in averaged]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = rise / rise[grid.models.index(baseline)]
-        series[grid.mean_name("relative CE")] = _exact(100 * ratios.mean(axis=1))
+            ratios = rise / np.array(baseline_rise)
+        name = divided_name(grid.mean_name("relative CE"), errors.divisor)
+        series[name] = _exact(100 * ratios.mean(axis=1))
     x = AccuracyIntervals(100 * grid.clean.value, 100 * grid.clean.low, 100 * grid.clean.high)
     labels = (f"{grid.clean_setting} accuracy (%)", f"{errors.columns[0]} (%)")
     return ErrorPoints(grid.models, x, series, labels, errors.notes)
+
+
+def _clean_error(grid: SeverityGrid, baseline: str | None, divisor: Baseline) -> float:
+    """The error without corruption of the named model of the table, or of the published divisor."""
+    if baseline is None or grid.clean is None:
+        return divisor.clean_error()
+    return 1.0 - float(grid.clean.value[grid.models.index(baseline)])
 
 
 def _mean_error(grid: SeverityGrid, corruptions: Sequence[str]) -> AccuracyIntervals:
@@ -229,25 +244,7 @@ def mce(
         finite = usable & np.isfinite(errors.value)
         x = points.x.where(finite)
         y = errors.where(finite)
-        axes.errorbar(
-            x.value,
-            y.value,
-            xerr=_bar_lengths(x),
-            yerr=_bar_lengths(y),
-            fmt="none",
-            ecolor=COLOURS[number],
-            elinewidth=0.6,
-        )
-        axes.scatter(
-            x.value,
-            y.value,
-            s=16,
-            color=COLOURS[number],
-            marker=MARKS[number],
-            edgecolor="white",
-            linewidth=0.3,
-            zorder=3,
-        )
+        _draw_series(axes, x, y, number)
         drawn += zip(x.value.tolist(), y.value.tolist(), itertools.compress(points.models, finite), strict=True)
     if points.diagonal:
         low = min(axes.get_xlim()[0], axes.get_ylim()[0])
@@ -256,9 +253,8 @@ def mce(
         axes.set(xlim=[low, high], ylim=[low, high])
     axes.margins(0.08)
     if len(points.series) > 1:
-        add_legend(
-            figure, [style.legend_mark(COLOURS[i], MARKS[i]) for i in range(len(points.series))], list(points.series)
-        )
+        marks = [style.legend_mark(COLOURS[i], MARKS[i]) for i in range(len(points.series))]
+        add_legend(figure, marks, list(points.series))
     # Ticks depend on the size of the axes, and the layout on the ticks: they are fixed first.
     limits = axes.get_xlim(), axes.get_ylim()
     for axis, (low, high) in zip((axes.xaxis, axes.yaxis), limits, strict=True):
@@ -271,57 +267,59 @@ def mce(
     return style.without_room(figure, unnamed)
 
 
+def _draw_series(axes: Axes, x: AccuracyIntervals, y: AccuracyIntervals, number: int) -> None:
+    """Draw points with their intervals, in the colour and with the mark of the series of this number."""
+    axes.errorbar(
+        x.value,
+        y.value,
+        xerr=_bar_lengths(x),
+        yerr=_bar_lengths(y),
+        fmt="none",
+        ecolor=COLOURS[number],
+        elinewidth=0.6,
+    )
+    axes.scatter(
+        x.value,
+        y.value,
+        s=16,
+        color=COLOURS[number],
+        marker=MARKS[number],
+        edgecolor="white",
+        linewidth=0.3,
+        zorder=3,
+    )
+
+
 def _bar_lengths(values: AccuracyIntervals) -> FloatArray:
     """(2, models): how far the interval reaches below and above the value."""
     return np.abs(np.stack([values.low, values.high]) - values.value)
 
 
 @in_style
-def bars(
-    entries: Sequence[tuple[str, str, Score]], *, width: str | float = "single", show_notes: bool = True
-) -> PaperFigure:
+def bars(entries: Sequence[SettingScore], *, width: str | float = "single", show_notes: bool = True) -> PaperFigure:
     """One bar per model and score with its interval, as 003 shows ImageNet-A accuracy and ImageNet-O AUPR.
 
     Args:
-        entries: (model, setting, score), as ``Run.scores`` gives them; models in the order of the first score.
+        entries: Scores as ``Run.scores`` gives them; models in the order of the first setting's score.
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
-    models = list(dict.fromkeys(model for model, _, _ in entries))
-    kinds = list(dict.fromkeys((setting, score.metric) for _, setting, score in entries))
-    units = {score.unit for _, _, score in entries}
-    if not entries or len(kinds) > len(COLOURS) or len(units) > 1:
-        raise StudyError(
-            "these scores can't share one axis",
-            found=f"{len(kinds)} kinds of scores, {len(units)} units",
-            expected=f"1 to {len(COLOURS)} kinds of one unit",
-            hint=f"choose: {argument('settings', flag='-s')}, {argument('metric', flag='-m')}",
-        )
-    score_of = {(model, setting, score.metric): score for model, setting, score in entries}
-    first_values = {model: score_of[model, *kinds[0]].value for model in models if (model, *kinds[0]) in score_of}
-    ranked = sorted(models, key=lambda model: -np.nan_to_num(first_values.get(model, np.nan), nan=-np.inf))
-    one_metric = len({metric for _, metric in kinds}) == 1
-    labels = [setting if one_metric else f"{setting}, {metric}" for setting, metric in kinds]
-    in_percent = units == {"%"}
-    times = 100.0 if in_percent else 1.0
-    unit = " (%)" if in_percent else ""
-    points = style.width_in_cm(width) * style.CM * 72
-    names = [style.shortened(name, 0.4 * points, style.SMALL) for name in ranked]
-    levels = sorted({score.level for _, _, score in entries})
-    methods = dict.fromkeys(score.method for _, _, score in entries)
-    notes = [f"{' and '.join(map(formatting.level_text, levels))} intervals: {listed(methods)}"]
+    chart = _BarChart.of([SettingScore(*entry) for entry in entries])
+    kinds = list(chart.scores_by_kind)
     step = _BAR_HEIGHT * len(kinds) + _GROUP_GAP
-    figure = new_figure(width, (step * len(ranked) + 40) / 72 / style.CM, notes, show_notes=show_notes)
+    figure = new_figure(
+        width, (step * len(chart.models) + 40) / 72 / style.CM, [chart.interval_note()], show_notes=show_notes
+    )
     axes = figure.add_subplot()
     axes.grid(visible=False, axis="y")
     handles = []
-    for number, kind in enumerate(kinds):
-        ranks = [rank for rank, model in enumerate(ranked) if (model, *kind) in score_of]
-        scores = [score_of[ranked[rank], *kind] for rank in ranks]
+    for number, scores_by_model in enumerate(chart.scores_by_kind.values()):
+        ranks = [rank for rank, model in enumerate(chart.models) if model in scores_by_model]
+        scores = [scores_by_model[chart.models[rank]] for rank in ranks]
         positions = np.array([rank * step + (number + 0.5) * _BAR_HEIGHT for rank in ranks])
-        values = times * np.array([score.value for score in scores])
-        low = times * np.array([score.low for score in scores])
-        high = times * np.array([score.high for score in scores])
+        values = chart.times * np.array([score.value for score in scores])
+        low = chart.times * np.array([score.low for score in scores])
+        high = chart.times * np.array([score.high for score in scores])
         drawn_bars = axes.barh(
             positions,
             values,
@@ -331,11 +329,80 @@ def bars(
             error_kw={"elinewidth": 0.6, "ecolor": style.GREY},
         )
         handles.append(drawn_bars)
-    axes.set_yticks([rank * step + len(kinds) * _BAR_HEIGHT / 2 for rank in range(len(ranked))], names)
-    axes.set_ylim(step * len(ranked) - _GROUP_GAP / 2, -_GROUP_GAP / 2)
+    width_in_points = style.width_in_cm(width) * style.CM * 72
+    names = [style.shortened(model, 0.4 * width_in_points, style.SMALL) for model in chart.models]
+    axes.set_yticks([rank * step + len(kinds) * _BAR_HEIGHT / 2 for rank in range(len(names))], names)
+    axes.set_ylim(step * len(names) - _GROUP_GAP / 2, -_GROUP_GAP / 2)
     axes.tick_params(axis="y", length=0)
-    quantity = kinds[0][1] if one_metric else "score"
-    axes.set_xlabel(f"{quantity}{unit}" if len(kinds) > 1 else f"{labels[0]}, {quantity}{unit}")
+    axes.set_xlabel(chart.axis_label())
     if len(kinds) > 1:
-        add_legend(figure, handles, labels)
+        add_legend(figure, handles, [chart.label(kind) for kind in kinds])
     return finish(figure)
+
+
+class _BarKind(NamedTuple):
+    """What one bar of every model shows."""
+
+    setting: str
+    metric: str
+
+
+@dataclass(frozen=True)
+class _BarChart:
+    """The scores of a bar chart: one group of bars per model, one colour per kind."""
+
+    #: The models from top to bottom: the first kind's highest score first, models without one last.
+    models: list[str]
+    scores_by_kind: dict[_BarKind, dict[str, Score]]
+    unit: str
+
+    @classmethod
+    def of(cls, entries: Sequence[SettingScore]) -> _BarChart:
+        scores_by_kind: dict[_BarKind, dict[str, Score]] = {}
+        for entry in entries:
+            kind = _BarKind(entry.setting, entry.score.metric)
+            scores_by_kind.setdefault(kind, {})[entry.model] = entry.score
+        units = {entry.score.unit for entry in entries}
+        if not entries or len(scores_by_kind) > len(COLOURS) or len(units) > 1:
+            raise StudyError(
+                "these scores can't share one axis",
+                found=f"{len(scores_by_kind)} kinds of scores, {len(units)} units",
+                expected=f"1 to {len(COLOURS)} kinds of one unit",
+                hint=f"choose: {argument('settings', flag='-s')}, {argument('metric', flag='-m')}",
+            )
+        first_scores = next(iter(scores_by_kind.values()))
+
+        def rank(model: str) -> float:
+            score = first_scores.get(model)
+            return math.inf if score is None or math.isnan(score.value) else -score.value
+
+        models = sorted(dict.fromkeys(entry.model for entry in entries), key=rank)
+        return cls(models, scores_by_kind, units.pop())
+
+    @property
+    def times(self) -> float:
+        """The factor from scores to what the axis shows."""
+        return 100.0 if self.unit == "%" else 1.0
+
+    @property
+    def one_metric(self) -> bool:
+        return len({kind.metric for kind in self.scores_by_kind}) == 1
+
+    def label(self, kind: _BarKind) -> str:
+        return kind.setting if self.one_metric else f"{kind.setting}, {kind.metric}"
+
+    def axis_label(self) -> str:
+        first_kind = next(iter(self.scores_by_kind))
+        quantity = first_kind.metric if self.one_metric else "score"
+        if self.unit == "%":
+            quantity += " (%)"
+        return quantity if len(self.scores_by_kind) > 1 else f"{self.label(first_kind)}, {quantity}"
+
+    def interval_note(self) -> str:
+        levels: set[float] = set()
+        methods: dict[str, None] = {}
+        for scores in self.scores_by_kind.values():
+            levels.update(score.level for score in scores.values())
+            methods |= dict.fromkeys(score.method for score in scores.values())
+        texts = [formatting.level_text(level) for level in sorted(levels)]
+        return f"{' and '.join(texts)} intervals: {listed(methods)}"

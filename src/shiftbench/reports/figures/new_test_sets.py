@@ -96,16 +96,11 @@ def _accuracies(axes: Axes, result: Reproducibility, original: str, new: str, si
     """Draw the accuracies; (models, 2) positions of the points."""
     scale = get_scale("linear")
     unit = whole(result.unit)
-    x = AccuracyIntervals(
-        value=np.array([row.original for row in result.rows]) / unit,
-        low=np.array([row.original_low for row in result.rows]) / unit,
-        high=np.array([row.original_high for row in result.rows]) / unit,
-    )
-    y = AccuracyIntervals(
-        value=np.array([row.new for row in result.rows]) / unit,
-        low=np.array([row.new_low for row in result.rows]) / unit,
-        high=np.array([row.new_high for row in result.rows]) / unit,
-    )
+    # Columns of value and interval ends, one row per model.
+    on_original = np.array([(row.original, row.original_low, row.original_high) for row in result.rows]) / unit
+    on_new = np.array([(row.new, row.new_low, row.new_high) for row in result.rows]) / unit
+    x = AccuracyIntervals(*on_original.T)
+    y = AccuracyIntervals(*on_new.T)
     x_axis = PercentAxis.around(scale, x.every)
     y_axis = PercentAxis.around(scale, y.every)
     frame_axes(axes, x_axis, y_axis, (original, new), side_cm, 9)

@@ -478,21 +478,8 @@ def robustness(
     percentage_points = 100.0 / whole(study.results.unit)
     points = {name: (percentage_points * xs[name], percentage_points * ys[name]) for name in drawn_models}
     labels = {name: _legend_label(study, name, own, colour_by) for name in drawn_models}
-    styles = _category_styles(list(labels.values()))
-    for label, (colour, mark) in styles.items():
-        labelled = np.array([points[name] for name in drawn_models if labels[name] == label])
-        large = label == _OWN
-        axes.scatter(
-            labelled[:, 0],
-            labelled[:, 1],
-            color=colour,
-            marker=mark,
-            s=42 if large else 12,
-            zorder=4 if large else 3,
-            edgecolor=BLACK if large else "white",
-            linewidth=0.4,
-        )
-    handles = _legend_marks(styles)
+    _draw_by_label(axes, points, labels)
+    handles = _legend_marks(_category_styles(list(labels.values())))
     add_legend(figure, list(handles.values()), list(handles))
     finish(figure)
     marks = np.array(list(points.values()))
@@ -501,6 +488,29 @@ def robustness(
     named_points = [(*points[name], name) for name in dict.fromkeys([*own, *named]) if name in points]
     unnamed = name_points(axes, named_points, marks, taken=[summary_box] if summary_box else [])
     return style.without_room(figure, unnamed)
+
+
+def _draw_by_label(axes: Axes, points: Mapping[str, tuple[float, float]], labels: Mapping[str, str]) -> None:
+    """Draw the models in the colours of their labels, the reader's own larger and on top."""
+    for label, (colour, mark) in _category_styles(list(labels.values())).items():
+        labelled = np.array([point for name, point in points.items() if labels[name] == label])
+        size = 12
+        layer = 3
+        edge = "white"
+        if label == _OWN:
+            size = 42
+            layer = 4
+            edge = BLACK
+        axes.scatter(
+            labelled[:, 0],
+            labelled[:, 1],
+            color=colour,
+            marker=mark,
+            s=size,
+            zorder=layer,
+            edgecolor=edge,
+            linewidth=0.4,
+        )
 
 
 def _correlation_summary(

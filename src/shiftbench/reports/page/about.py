@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from shiftbench.errors import without_credentials
 from shiftbench.reports.page.payload import About, DatasetFact
 from shiftbench.reports.page.published import Published
 from shiftbench.runs.results import StoredResults
-from shiftbench.store.run_records import RunRecord, hidden, shown_date
+from shiftbench.store.run_records import RunRecord, shown_date
 from shiftbench.store.workspace import Result
 
 
@@ -53,7 +54,7 @@ def _datasets(run: StoredResults, results: Sequence[Result]) -> list[DatasetFact
     for dataset in dict.fromkeys(result.spec.dataset for result in ordered):
         record = run.workspace.dataset(dataset.name, dataset.fingerprint)
         source = run.workspace.source(dataset.name, dataset.fingerprint)
-        path = "" if source is None else hidden(source[1])
+        path = "" if source is None else without_credentials(source[1])
         datasets.append({"name": dataset.name, "images": len(record.ids), "path": path})
     return datasets
 

@@ -17,7 +17,7 @@ from shiftbench.reports.placement import distance_from
 from shiftbench.reports.summary import ModelSummary, shown_score
 from shiftbench.studies.base import FRACTION, StudyError
 from shiftbench.studies.fits import FEW_MODELS, Fit, Line, fit, fit_piecewise
-from shiftbench.studies.robustness import Effective
+from shiftbench.studies.robustness import Effective, beside_ordinary_models
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
@@ -44,7 +44,9 @@ class Distance:
         if effective.rho < 0:
             below = interval(-effective.high, -effective.low, 1)
             text = f"{number(-effective.rho, 1)} points below {self.line} {below}"
-        return f"{text}, extrapolated" if effective.extrapolated else text
+        if effective.extrapolated:
+            text += ", extrapolated"
+        return text + beside_ordinary_models(effective, 100)
 
 
 def page_answer(data: ReportData) -> Answer | None:
@@ -180,18 +182,23 @@ def _highest_above(grid: ResultGrid, shift: ShiftEntry, line: Line) -> Effective
     return max(distances, key=lambda row: row.rho, default=None)
 
 
+def _is_above(effective: Effective) -> bool:
+    """Whether a model is shown to be above the line, and farther than ordinary models scatter about it."""
+    return effective.low > 0 and not effective.is_ordinary
+
+
 def _verdict_by_line(distances: Sequence[Distance]) -> tuple[str, str]:
     """The verdict and its evidence, from the distances of own models in one setting."""
     setting = distances[0].setting
     highest = max(distances, key=lambda distance: distance.effective.rho)
     evidence = f"{highest.effective.model} is {highest.words}"
     if len(distances) == 1:
-        if highest.effective.low > 0:
+        if _is_above(highest.effective):
             return f"more robust on {setting} than accuracy explains", evidence
-        if highest.effective.high < 0:
+        if highest.effective.high < 0 and not highest.effective.is_ordinary:
             return f"less robust on {setting} than accuracy predicts", evidence
         return f"just accuracy: no robustness on {setting} beyond what it predicts", evidence
-    robust = sum(distance.effective.low > 0 for distance in distances)
+    robust = sum(_is_above(distance.effective) for distance in distances)
     if robust:
         verb = "is" if robust == 1 else "are"
         verdict = f"{robust} of {len(distances)} models {verb} more robust on {setting} than accuracy explains"
@@ -283,16 +290,19 @@ def _worst(data: ReportData, models: Sequence[ModelSummary]) -> str:
     """The corruption with the lowest accuracy, otherwise the shifted setting with the lowest accuracy."""
     family = next((family for family in data.families if family.means), None)
     if family is not None:
-        errors: dict[str, list[Score]] = {}
+        accuracies: dict[str, list[Score]] = {}
         for scores in family.means.values():
             for corruption, score in scores.error.items():
-                errors.setdefault(corruption, []).append(accuracy_of(score))
-        accuracies = {corruption: fmean(score.value for score in scores) for corruption, scores in errors.items()}
-        worst = min(accuracies, key=lambda corruption: accuracies[corruption])
+                accuracies.setdefault(corruption, []).append(accuracy_of(score))
+
+        def mean_accuracy(corruption: str) -> float:
+            return fmean(score.value for score in accuracies[corruption])
+
+        worst = min(accuracies, key=mean_accuracy)
         text = f"worst corruption: {worst.replace('_', ' ')}"
         if len(family.means) == 1:
-            return f"{text}, {' '.join(shown_score(errors[worst][0]))}"
-        return f"{text}, {number(accuracies[worst], 1)} % on average"
+            return f"{text}, {' '.join(shown_score(accuracies[worst][0]))}"
+        return f"{text}, {number(mean_accuracy(worst), 1)} % on average"
     # The shifted settings of a model are sorted, the lowest accuracy first.
     lowest = [model.shifted[0] for model in models if len(model.shifted) > 1 and model.shifted[0][1].unit == "%"]
     if not lowest:

@@ -10,14 +10,14 @@ from typing import Any
 
 from shiftbench._version import __version__
 from shiftbench.jobs.progress import Advance, progress_bar
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import SettingScore
 from shiftbench.reports.corruption import corruption_families
 from shiftbench.reports.models import mark_notes, software_notes
 from shiftbench.reports.page.about import about_page, about_run
 from shiftbench.reports.page.answer import page_answer
 from shiftbench.reports.page.payload import FORMAT, Page, Progress, ResultGrid
 from shiftbench.reports.page.published import Published, published_baselines
-from shiftbench.reports.page.sections import all_sections
+from shiftbench.reports.page.sections import all_sections, settings_with_room
 from shiftbench.reports.page.sections.calibration import CalibrationEntry
 from shiftbench.reports.page.sections.corruptions import FamilyScores, scored_family
 from shiftbench.reports.page.sections.results import OwnNames, results_payload
@@ -28,6 +28,7 @@ from shiftbench.reports.summary import RunSummary, next_commands, summarise
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result
 from shiftbench.studies.models import STANDARD, Models
+from shiftbench.studies.testbed import models_of
 
 #: Opens a progress bar for a task with a total; yields the function that advances it.
 Bar = Callable[[str, int], AbstractContextManager[Advance]]
@@ -35,6 +36,8 @@ Bar = Callable[[str, int], AbstractContextManager[Advance]]
 CalibrationCache = dict[tuple[str, int, float], CalibrationEntry | None]
 #: Images that are named in the warnings; of more, only the number is given.
 _MOST_PROBLEMS = 10
+#: Results that sections may show one by one, as a diagram or a list of mistakes.
+_SHOWN_CLOSELY = 1000
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class ReportData:
         """The complete results of the run; None if there are none."""
         if self.run is None or not self.complete:
             return None
-        return StoredResults(self.run.workspace, self.complete, models=self.run.models)
+        return self.run.part(self.complete)
 
     @cached_property
     def finder(self) -> ImageFinder:
@@ -118,10 +121,40 @@ class ReportData:
         return self.published
 
     @cached_property
-    def scores(self) -> list[tuple[str, str, Score]]:
+    def own_models(self) -> Models | None:
+        """What is known about the workspace's models: the user's table, or the package's list, as in ``Study``."""
+        if self.options.models is not None:
+            return self.options.models
+        titles = {result.title for result in self.results}
+        settings = {result.setting for result in self.results}
+        return models_of(titles, settings)
+
+    @cached_property
+    def scores(self) -> list[SettingScore]:
         if self.run is None:
             return []
+        self._compute_by_model(self.run)
         return self.run.with_means(self.run.scores(level=self.level))
+
+    def _compute_by_model(self, run: StoredResults) -> None:
+        """Compute the numbers that need every result, one model after the other.
+
+        The workspace keeps what it read last: the results of a model are read once for all of its numbers, and the
+        memory does not grow with the number of models. The sections find the numbers computed.
+        """
+        models = run.by_model()
+        closely = set(settings_with_room(self.complete, _SHOWN_CLOSELY))
+        with self.bar("models", len(models)) as advance:
+            for model_run in models.values():
+                for result in model_run.results:
+                    if result.setting in closely and result.spec.judged_by_image:
+                        # Diagrams and lists of mistakes need confidences, which accuracies do without.
+                        run.workspace.read(result, top_k=1, scores=False)
+                model_run.scores(level=self.level)
+                for family in corruption_families(model_run).values():
+                    scored_family(family, self.level)
+                model_run.warnings()
+                advance(1)
 
     @cached_property
     def families(self) -> list[FamilyScores]:
@@ -202,7 +235,7 @@ def build_page(data: ReportData) -> Page:
 
 
 def _warnings(run: StoredResults, data: ReportData) -> list[str]:
-    signs_of_errors = StoredResults(run.workspace, data.complete).warnings()
+    signs_of_errors = run.part(data.complete).warnings()
     return [
         *mark_notes(run, data.results),
         *software_notes(run, data.results),

@@ -29,7 +29,7 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.store.models import NoResultsError
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import PartResult, Result, Workspace, blocks_in
+from shiftbench.store.workspace import PartResult, Result, Workspace, block_range, blocks_in
 
 #: After a build the viewer pauses this many times as long, so that the CPUs belong to the run.
 _REST = 3.0
@@ -249,14 +249,21 @@ class GrowingWorkspace(Workspace):
         paths = blocks_in(self.blocks_folder(result))
         if not paths:
             raise StoreError(f"{result.classifier} in {result.setting} is just being completed", hint="try again")
-        blocks = [_block(path, top_k, confidence, scores) for path in paths]
-        joined = PredictionBlock.concatenate(blocks)
         ids, space, used = self._images_of(result.spec)
-        # A block is named by its first row in the dataset; its predictions are the setting's from there on.
-        firsts = np.searchsorted(used.rows, [int(path.stem) for path in paths]).tolist()
+        blocks: list[PredictionBlock] = []
         rows: list[int] = []
-        for first, block in zip(firsts, blocks, strict=True):
-            rows += range(first, first + len(block))
+        reached = 0
+        for path in paths:
+            # A block is named by its first row in the dataset; its predictions are the setting's from there on.
+            first = int(np.searchsorted(used.rows, block_range(path)[0]))
+            # Runs with other numbers of workers may have stored the same images in other blocks.
+            if first < reached:
+                continue
+            block = _block(path, top_k, confidence, scores)
+            reached = first + len(block)
+            blocks.append(block)
+            rows += range(first, reached)
+        joined = PredictionBlock.concatenate(blocks)
         label_sets = None if used.label_sets is None else [used.label_sets[row] for row in rows]
         return Predictions(
             result.title,

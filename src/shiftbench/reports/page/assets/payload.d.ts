@@ -157,7 +157,7 @@ export interface CorruptionFamily {
   relative_mean: string;
   rows: CorruptionRow[];
   notes: string[];
-  /** settings[corruption][severity] of a published table, whose accuracies the results have; else empty. */
+  /** settings[corruption][severity], whose accuracies the results have; empty where the rows have them. */
   settings: string[][];
   /** The setting without corruption; "" if unknown. */
   clean: string;

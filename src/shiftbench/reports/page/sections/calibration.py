@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from shiftbench.errors import listed
 from shiftbench.metrics.base import metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram, response_rate_accuracy
 from shiftbench.reports.page.payload import Estimate, rounded, score_estimate
-from shiftbench.reports.page.sections import Section
+from shiftbench.reports.page.sections import Section, settings_with_room
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
 
 _POINTS = 60
+#: Diagrams on the page, each of about 1.6 kB; of more, whole settings are left out.
+_MOST_DIAGRAMS = 400
 _PLACES = 4
 
 
@@ -44,9 +48,10 @@ def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
     skipped_settings: set[str] = set()
     for family in data.families:
         skipped_settings |= set(family.places.values()) - family.looked_at_closely()
-    results = [
-        result for result in data.complete if result.setting not in skipped_settings and result.spec.judged_by_image
-    ]
+    results = _shown(
+        [result for result in data.complete if result.setting not in skipped_settings and result.spec.judged_by_image],
+        data.warnings,
+    )
 
     def entry(result: Result) -> CalibrationEntry | None:
         key = (result.key, workspace.predictions_path(result).stat().st_mtime_ns, data.level)
@@ -63,6 +68,18 @@ def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
                 entries.append({**computed, "setting": data.setting_name(computed["setting"])})
             advance(1)
     return entries
+
+
+def _shown(results: Sequence[Result], notes: list[str]) -> list[Result]:
+    """The results that get a diagram: as many settings as the page has room for."""
+    shown = settings_with_room(results, _MOST_DIAGRAMS)
+    settings = {result.setting for result in results}
+    if len(shown) < len(settings):
+        notes.append(
+            f"calibration is shown for {len(shown)} of {len(settings)} settings ({listed(shown, 3)}), to keep the page "
+            "small: --classifier or --setting selects others"
+        )
+    return [result for result in results if result.setting in shown]
 
 
 def _entry(title: str, predictions: Predictions, level: float) -> CalibrationEntry | None:

@@ -11,16 +11,15 @@ import numpy as np
 from shiftbench.errors import SettingError, listed
 from shiftbench.grouping import by_key
 from shiftbench.metrics.base import Score
-from shiftbench.metrics.corruption import ALEXNET, Baseline
+from shiftbench.metrics.corruption import Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, averaged_types, mean_name
-from shiftbench.reports.accuracy_grids import error_map, families_of_table, severity_grid
+from shiftbench.reports.accuracy_grids import divided_name, error_map, families_of_table, severity_grid
 from shiftbench.reports.corruption import FamilyResults, Place
 from shiftbench.reports.models import design_notes
 from shiftbench.reports.page.payload import Estimate, estimate, score_estimate
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruptions
-from shiftbench.studies.base import StudyError
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
@@ -51,7 +50,7 @@ class CorruptionFamily(TypedDict):
     relative_mean: str
     rows: list[CorruptionRow]
     notes: list[str]
-    #: settings[corruption][severity] of a published table, whose accuracies the results have; else empty.
+    #: settings[corruption][severity], whose accuracies the results have; empty where the rows have them.
     settings: list[list[str]]
     #: The setting without corruption; "" if unknown.
     clean: str
@@ -81,15 +80,19 @@ class FamilyScores(FamilyResults):
 
 def scored_family(family: FamilyResults, level: float) -> FamilyScores:
     """A family that is incomplete keeps its accuracies; a note explains why it has no mean."""
-    baseline = ALEXNET if family.divisor() is ALEXNET else None
+    divisor = family.divisor()
+    baseline = divisor if isinstance(divisor, Baseline) else None
     complete = (set(averaged_types(family.corruptions)), family.severities)
     by_model: dict[str, CorruptionScores] = {}
     means: dict[str, CorruptionScores] = {}
     models_by_reason: dict[str, list[str]] = {}
     # The models are scored one at a time, so that one that is incomplete does not cost the others their mean.
+    models = family.run.by_model()
     for title, results in by_key((result.title, result) for result in family.members).items():
         try:
-            [(_, scores, _)] = replace(family, members=results).scores(baseline, level=level)
+            # The model's results alone are searched for its clean one.
+            model_family = replace(family, run=models[title], members=results)
+            [(_, scores, _)] = model_family.scores(baseline, level=level)
         except SettingError as error:
             models_by_reason.setdefault(f"{error.message} ({error.found})", []).append(title)
             continue
@@ -129,19 +132,45 @@ def _own_family(
 ) -> CorruptionFamily:
     titles = dict.fromkeys(result.title for result in family.members)
     averaged = averaged_types(family.corruptions)
+    settings = _grid_settings(data, family)
+    if settings:
+        estimates = {}  # The page takes the accuracies from the results.
     return {
         "prefix": family.name,
         "corruptions": list(family.corruptions),
         "groups": _groups(family.corruptions),
         "severities": list(family.severities),
         "baseline": f"{family.baseline.name} (published)" if family.baseline else "",
-        "mean": mean_name("CE" if family.baseline else "error", averaged, family.severities),
-        "relative_mean": mean_name("relative CE", averaged, family.severities),
+        "mean": divided_name(_mean_of_family(family, averaged), family.baseline),
+        "relative_mean": divided_name(mean_name("relative CE", averaged, family.severities), family.baseline),
         "rows": [_row(data, family, title, estimates) for title in titles],
         "notes": list(family.notes),
-        "settings": [],
-        "clean": family.clean or "",
+        "settings": settings,
+        "clean": data.setting_name(family.clean) if family.clean else "",
     }
+
+
+def _mean_of_family(family: FamilyScores, averaged: Sequence[str]) -> str:
+    kind = "CE" if family.baseline else "error"
+    return mean_name(kind, averaged, family.severities)
+
+
+def _grid_settings(data: ReportData, family: FamilyScores) -> list[list[str]]:
+    """By corruption and severity: the name of the setting among the results of the page; empty if one is not there.
+
+    A setting of several provenances has several columns with names of their own.
+    """
+    if data.grid is None:
+        return []
+    columns = {setting["name"] for setting in data.grid["settings"]}
+    names: list[list[str]] = []
+    for corruption in family.corruptions:
+        settings = [family.places.get((corruption, severity)) for severity in family.severities]
+        names.append([data.setting_name(setting) if setting else "" for setting in settings])
+    for row in names:
+        if not columns.issuperset(filter(None, row)):
+            return []
+    return names
 
 
 def _row(
@@ -161,7 +190,7 @@ def _row(
         "mce": None,
         "relative_mce": None,
         "ce": [score_estimate(errors.get(corruption)) for corruption in family.corruptions],
-        "accuracy": [accuracies(corruption) for corruption in family.corruptions],
+        "accuracy": [accuracies(corruption) for corruption in family.corruptions] if estimates else [],
         "clean": estimates.get((title, family.clean)) if family.clean else None,
     }
     mean = family.means.get(title)
@@ -172,7 +201,7 @@ def _row(
 
 
 def _published_families(published: Published) -> list[CorruptionFamily]:
-    """The families of a table of results: errors divided by those of its AlexNet, if it has one."""
+    """The families of a table of results: errors divided by those of the family's AlexNet, if it has one."""
     settings = published.study.results.settings
     return [_published_family(published, prefix, places) for prefix, places in families_of_table(settings).items()]
 
@@ -180,12 +209,7 @@ def _published_families(published: Published) -> list[CorruptionFamily]:
 def _published_family(published: Published, prefix: str, places: Mapping[Place, str]) -> CorruptionFamily:
     results = published.study.results
     grid = severity_grid(results, family=prefix, clean="val" if "val" in results.settings else None)
-    baseline = next((name for name in results.models if name.lower() == "alexnet"), None)
-    try:
-        errors = error_map(grid, baseline)
-    except StudyError:  # AlexNet lacks a corruption
-        baseline = None
-        errors = error_map(grid)
+    errors = error_map(grid)
     rows: list[CorruptionRow] = []
     for model, (mean, *values) in zip(errors.models, errors.values.tolist(), strict=True):
         if np.isfinite(values).any():
@@ -199,7 +223,7 @@ def _published_family(published: Published, prefix: str, places: Mapping[Place, 
         "corruptions": list(grid.corruptions),
         "groups": _groups(grid.corruptions),
         "severities": list(grid.severities),
-        "baseline": f"{baseline} in {published.name}" if baseline else "",
+        "baseline": f"{errors.divisor.name} (published)" if errors.divisor else "",
         "mean": errors.columns[0],
         "relative_mean": "",
         "rows": rows,

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray, IntArray
-from shiftbench.errors import ShiftbenchError, ShiftError
+from shiftbench.errors import ShiftbenchError, ShiftError, listed
 from shiftbench.grouping import by_key
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.images import read_tags
-from shiftbench.reports.page.sections import Section
+from shiftbench.reports.page.sections import Section, settings_with_room
 from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail
 from shiftbench.shifts.base import Shift, rebuild_shift
 from shiftbench.store.predictions import Predictions
@@ -95,6 +95,7 @@ def failures(data: ReportData) -> Failures | None:
         return None
     if most is None:
         most = max(_LEAST, min(_MOST, _MOST_OF_ALL // max(1, len(results))))
+        results = _shown(results, _MOST_OF_ALL // most, data.warnings)
     with data.bar("mistakes", len(results)) as advance:
         drafts, notes = draft_failures(results, data.finder, most=most, only=data.options.mistakes, advance=advance)
     with data.bar("images", sum(len(draft.mistakes["images"]) for draft in drafts)) as advance:
@@ -106,6 +107,19 @@ def failures(data: ReportData) -> Failures | None:
     datasets = {draft.result.spec.dataset for draft in drafts}
     put_tags(lists, {dataset.fingerprint: read_tags(data.run.workspace, dataset) for dataset in datasets})
     return {"lists": lists, "thumbnails": data.album.urls, "tagging": data.options.tagging}
+
+
+def _shown(results: Sequence[Result], most: int, notes: list[str]) -> list[Result]:
+    """The results whose mistakes are listed: as many settings as the page has room for."""
+    judged = [result for result in results if result.spec.judged_by_image]
+    shown = settings_with_room(judged, most)
+    settings = {result.setting for result in judged}
+    if len(shown) < len(settings):
+        notes.append(
+            f"mistakes are listed for {len(shown)} of {len(settings)} settings ({listed(shown, 3)}), to keep the page "
+            "small: --failures N lists N for each"
+        )
+    return [result for result in judged if result.setting in shown]
 
 
 def _renamed(data: ReportData, shown: FailureList) -> FailureList:

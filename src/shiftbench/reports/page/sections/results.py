@@ -33,7 +33,7 @@ from shiftbench.reports.page.sections.corruptions import FamilyScores
 from shiftbench.reports.placement import published_name, why_apart
 from shiftbench.reports.scores import ScoreColumn, ScoreGrid
 from shiftbench.runs.results import StoredResults
-from shiftbench.store.workspace import Result
+from shiftbench.store.workspace import Result, Workspace
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
 from shiftbench.studies.fits import FEW_MODELS, PiecewiseFit
 from shiftbench.studies.models import Models
@@ -185,7 +185,8 @@ def _own_columns(data: ReportData) -> list[GridColumn]:
                 details |= set(family.places.values())
     frames = {result.setting for result in run.results if result.spec.shift.frame is not None}
     table = ScoreGrid([entry for entry in data.scores if entry[1] not in frames])
-    columns = [_own_column(table, column, run, details) for column in table.columns]
+    by_setting = by_key((result.setting, result) for result in run.results)
+    columns = [_own_column(table, column, run.workspace, by_setting, details) for column in table.columns]
     plain = [column for column in columns if not column.setting["detail"]]
     detailed = [column for column in columns if column.setting["detail"]]
     return [*plain, *family_columns, *detailed, *_flip_columns(run, data.level)]
@@ -256,29 +257,35 @@ def _plain_column(table: ScoreGrid, column: ScoreColumn) -> GridColumn:
     return GridColumn(setting, _estimates({title: column.scores.get(title) for title in table.classifiers}))
 
 
-def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults, details: set[str]) -> GridColumn:
+def _own_column(
+    table: ScoreGrid,
+    column: ScoreColumn,
+    workspace: Workspace,
+    by_setting: Mapping[str, Sequence[Result]],
+    details: set[str],
+) -> GridColumn:
     plain = _plain_column(table, column)
-    results = [result for result in run.results if result.setting == column.setting]
+    results = by_setting.get(column.setting, [])
     if not results:  # a mean over settings
         return plain
     # A metric may say more about its provenance than the run did; then the first result stands for the column.
     result = next((result for result in results if result.spec.provenance == column.provenance), results[0])
     same_provenance = [candidate for candidate in results if candidate.spec.provenance == result.spec.provenance]
-    reasons = (why_apart(run.workspace, candidate) for candidate in same_provenance)
+    reasons = (why_apart(workspace, candidate) for candidate in same_provenance)
     setting: SettingEntry = {
         **plain.setting,
-        "reference": _reference_heading(table, run, result),
-        "note": run.workspace.setting_record(result).note,
+        "reference": _reference_heading(table, by_setting, result),
+        "note": workspace.setting_record(result).note,
         "detail": column.setting in details,
     }
     return replace(plain, setting=setting, stored_setting=column.setting, apart=next(filter(None, reasons), ""))
 
 
-def _reference_heading(table: ScoreGrid, run: StoredResults, result: Result) -> str | None:
+def _reference_heading(table: ScoreGrid, by_setting: Mapping[str, Sequence[Result]], result: Result) -> str | None:
     """The heading of the reference; where it comes in several provenances, the one over the same images."""
     reference = result.spec.reference
     images = result.spec.dataset.fingerprint
-    references = [candidate for candidate in run.results if candidate.setting == reference]
+    references = by_setting.get(reference or "", [])
     same_images_in = {
         candidate.spec.provenance for candidate in references if candidate.spec.dataset.fingerprint == images
     }
@@ -337,7 +344,7 @@ def _models(data: ReportData, titles: Sequence[str], names: Mapping[str, str]) -
     notes: list[str] = []
     if data.others is not None:
         entries, notes = _published_models(data.others)
-    infos = data.others.study.models if data.others else data.options.models
+    infos = _facts_about_own_models(data)
     on_line = _own_models_on_line(data, titles)
     if data.others is None and infos is not None and not on_line:
         notes.append(f"no model of the workspace has the category {data.options.baseline!r}: no line is drawn")
@@ -352,6 +359,13 @@ def _models(data: ReportData, titles: Sequence[str], names: Mapping[str, str]) -
     if names:
         notes.append(f"also in the published table, so marked (own): {listed(names)}")
     return entries, notes
+
+
+def _facts_about_own_models(data: ReportData) -> Models | None:
+    """What is known about own models: by the table of results they stand in, or else by the list of models."""
+    if data.others is not None and (data.own_models is None or not data.others.baselines):
+        return data.others.study.models
+    return data.own_models
 
 
 def _published_models(published: Published) -> tuple[list[ModelEntry], list[str]]:
@@ -378,9 +392,9 @@ def _own_models_on_line(data: ReportData, titles: Sequence[str]) -> set[str]:
     """
     if data.others is not None and not data.others.baselines:
         return set()
-    if data.options.models is None:
+    if data.own_models is None:
         return set(titles)
-    is_baseline = data.options.models.baseline(titles, data.options.baseline)
+    is_baseline = data.own_models.baseline(titles, data.options.baseline)
     return {title for title, fitted in zip(titles, is_baseline, strict=True) if fitted}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from shiftbench.arrays import IntArray
+from shiftbench.grouping import by_key
 from shiftbench.reports.formatting import count, level_text
 from shiftbench.reports.models import ASSUMED, TRAINED
 from shiftbench.reports.page.payload import Estimate, score_estimate
@@ -91,24 +92,26 @@ def summary(data: ReportData) -> Summary | None:
     """None for a page without results of a workspace."""
     if data.summary is None:
         return None
+    assert data.own is not None
     detailed = len(data.summary.models) <= _MOST_DETAILED
+    results = by_key((result.title, result) for result in data.own.results)
     return {
-        "models": [_model(data, model, detailed=detailed) for model in data.summary.models],
+        "models": [_model(data, model, results[model.model], detailed=detailed) for model in data.summary.models],
         "warnings": list(data.summary.warnings),
         "commands": list(data.next_commands),
         "notes": _notes(data, data.summary),
     }
 
 
-def _notes(data: ReportData, found: RunSummary) -> list[str]:
+def _notes(data: ReportData, run_summary: RunSummary) -> list[str]:
     """How the numbers of the section are to be read."""
     notes = [f"{level_text(data.level)} intervals"]
-    if any(model.worst_class for model in found.models):
+    if any(model.worst_class for model in run_summary.models):
         notes.append(
             f"worst class: of those with at least {LEAST_CLASS_IMAGES} images; in a smaller class, one image moves the "
             "accuracy by more than 10 points"
         )
-    facts = [data.model_facts.get(model.model, {}) for model in found.models]
+    facts = [data.model_facts.get(model.model, {}) for model in run_summary.models]
     if any(fact.get("assumed") for fact in facts):
         notes.append(f"{ASSUMED} preprocessing assumed: neither given nor stated by the model (see Warnings)")
     if any(fact.get("training_images") for fact in facts):
@@ -116,9 +119,8 @@ def _notes(data: ReportData, found: RunSummary) -> list[str]:
     return notes
 
 
-def _model(data: ReportData, model: ModelSummary, *, detailed: bool) -> SummaryModel:
+def _model(data: ReportData, model: ModelSummary, results: Sequence[Result], *, detailed: bool) -> SummaryModel:
     assert data.own is not None
-    results = [result for result in data.own.results if result.title == model.model]
     entry: SummaryModel = {
         "model": data.model_name(model.model),
         "setting": data.setting_name(model.setting),

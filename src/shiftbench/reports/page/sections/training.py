@@ -65,11 +65,11 @@ def _curve(run: Path) -> TrainingCurve:
     measures: dict[str, None] = {}
     for line in lines:
         measures.update(dict.fromkeys(key for key in line if key not in COUNTERS))
-    return {
-        "name": run.resolve().name,
-        "steps": [line["step"] for line in lines],
-        "series": {measure: [line.get(measure) for line in lines] for measure in measures},
-    }
+    series = {}
+    for measure in measures:
+        # A measure that is not logged at every step has gaps, so that all series share the steps.
+        series[measure] = [line.get(measure) for line in lines]
+    return {"name": run.resolve().name, "steps": [line["step"] for line in lines], "series": series}
 
 
 def curves_with_steps(data: ReportData) -> list[TrainingCurve]:

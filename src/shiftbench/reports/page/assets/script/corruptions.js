@@ -25,7 +25,7 @@ defineSection({
 });
 
 /**
- * A published family with its accuracies, which the results have already.
+ * A family with its accuracies, which the results have already.
  * @type {(family: CorruptionFamily, results: ResultGrid | undefined) => CorruptionFamily}
  */
 function withAccuracies(family, results) {
