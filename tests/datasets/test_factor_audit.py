@@ -8,6 +8,7 @@ import pytest
 
 from shiftbench.datasets.factors import NOWHERE, audit_factors, read_protocol, split_rows
 from tests.datasets.test_factors import deepfashion2, shop_rows, shops_on_disk
+from tests.raised import raises
 
 STOREFRONTS = "streetview-storefronts"
 
@@ -75,5 +76,5 @@ def test_it_is_json_without_the_rows(tmp_path: Path) -> None:
 def test_a_path_that_leads_out_is_refused(tmp_path: Path, path: str) -> None:
     from shiftbench.errors import DatasetError
 
-    with pytest.raises(DatasetError, match="below it"):
+    with raises(DatasetError, expected="a path below it"):
         audit_factors([{**shop_rows()[0], "path": path}], STOREFRONTS, root=tmp_path)

@@ -6,6 +6,8 @@ import io
 import os
 import random
 import re
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,8 +22,9 @@ from shiftbench.datasets.images import MAX_PIXELS, decode
 from shiftbench.errors import BadImageError
 from shiftbench.jobs.threads import on_threads
 from tests.datasets.odd_pictures import Odd, cabinet, encoded, png, png_16_bit, scene
+from tests.raised import raises
 
-pytestmark = pytest.mark.reliability("bad inputs")
+pytestmark = pytest.mark.reliability("bad images")
 
 CABINET = cabinet()
 
@@ -132,7 +135,7 @@ def test_paths_that_are_no_readable_file(tmp_path: Path) -> None:
     for name, reason in [("folder.jpg", "folder"), ("dangling.jpg", "No such file"), ("loop.jpg", "can't be read")]:
         with pytest.raises(BadImageError, match=re.escape(reason)):
             decode(tmp_path / name, name)
-    with pytest.raises(BadImageError, match="null byte"):
+    with raises(BadImageError, found="the file can't be read (embedded null byte)"):
         decode("a\0b.jpg", "null")
 
 
@@ -146,7 +149,7 @@ def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(BadImageError, match="Permission denied"):
+    with raises(BadImageError, found="the file can't be read (Permission denied)"):
         decode(path, "secret")
 
 
@@ -199,3 +202,50 @@ def test_threads_decode_the_same() -> None:
         together = list(pool.map(lambda odd: decode(odd.data, odd.file).pixels, good * 8))
     for i, pixels in enumerate(together):
         np.testing.assert_array_equal(pixels, alone[i % len(good)])
+
+
+@pytest.mark.parametrize("grey_scale", [False, True])
+def test_a_jpeg_that_was_cut_before_its_end_marker(grey_scale: bool) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (128, 96, 3), np.uint8)
+    image = Image.fromarray(pixels)
+    if grey_scale:
+        image = image.convert("L")
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG")
+    data = buffer.getvalue()
+    assert decode(data, "whole").converted == ""
+    cut = decode(data[: len(data) // 2] + b"\xff\xd9", "cut")
+    assert cut.converted.startswith("incomplete")
+
+
+def test_a_complete_jpeg_with_grey_rows_at_the_end() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (128, 96, 3), np.uint8)
+    pixels[64:] = 128
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=95)
+    whole = decode(buffer.getvalue(), "whole")
+    assert (whole.pixels[-1, -8:] == 128).all()
+    assert whole.converted == ""
+
+
+WITH_LITTLE_MEMORY = """
+import resource, sys
+from shiftbench.datasets.images import decode
+from shiftbench.errors import BadImageError, DatasetError
+decode(sys.argv[1], "small")  # what is imported at the first use is imported before the limit
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 60_000_000, -1))
+try:
+    decode(sys.argv[2], "large")
+except (BadImageError, DatasetError) as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit is set on top of what Linux reports")
+def test_running_out_of_memory_is_not_the_fault_of_the_image(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "small.png")
+    Image.new("RGB", (7000, 7000)).save(tmp_path / "large.png")
+    words = [sys.executable, "-c", WITH_LITTLE_MEMORY, str(tmp_path / "small.png"), str(tmp_path / "large.png")]
+    answer = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert answer.stdout.split() == ["DatasetError"], answer.stderr

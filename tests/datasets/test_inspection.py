@@ -117,7 +117,7 @@ def test_numbers_for_200_classes_say_nothing(tmp_path: Path) -> None:
         ("imagenet-sketch", FULL[:999], 1, f"1 of 1000 classes: {FULL[999]}"),
         ("imagenetv2-threshold0.7", map(str, range(1000)), 9, "10 images in each of 1000 classes: 0 has 9"),
         ("stylized-imagenet", FULL, 1, f"50 images in each of 1000 classes: {FULL[0]} has 1"),
-        ("blurry_images", FULL[:99], 10, "1 of 100 classes"),
+        ("blurry_images", FULL[:99], 10, "10 of 1,000 images"),
         ("imagenet-val", FULL[:10], 50, "990 of 1000 classes"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from shiftbench.datasets.catalogue import open_dataset, recognise_path
 from shiftbench.errors import DatasetError
 from tests.datasets.makers import assert_conforms, png
+from tests.raised import raises
 
 
 @pytest.fixture
@@ -33,10 +34,10 @@ def test_it_is_never_guessed(folder: Path) -> None:
 
 def test_the_classes_must_be_named(folder: Path, tmp_path: Path) -> None:
     for space in (None, "folders"):
-        with pytest.raises(DatasetError, match="imagenet-1k"):
+        with raises(DatasetError, expected="the label space of the labelled images", hint="labels='imagenet-1k'"):
             open_dataset(f"unlabelled:{folder}", space=space)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetError, match="no images"):
         open_dataset(f"unlabelled:{tmp_path / 'empty'}", space="cifar-10")
-    with pytest.raises(DatasetError, match="not a folder"):
+    with raises(DatasetError, found="nothing there"):
         open_dataset(f"unlabelled:{tmp_path / 'nowhere'}", space="cifar-10")

@@ -44,4 +44,4 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     shutil.make_archive(str(tmp_path / "large"), "zip", tmp_path / "photos")
     with pytest.raises(StoreError) as caught:
         open_dataset(tmp_path / "large.zip")
-    assert "more than 10" in str(caught.value.found)
+    assert "10 bytes" in str(caught.value.expected)

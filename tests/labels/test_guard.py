@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shiftbench.errors import LabelError
 from shiftbench.labels import LabelSpace, label_space
+from shiftbench.labels.catalogue import nearest_names
 from shiftbench.labels.guard import recognise_folders, recognise_names
 
 FULL = label_space("imagenet-1k")
@@ -174,3 +175,16 @@ def test_declared_names_nobody_knows_are_a_space_of_their_own() -> None:
     assert (space.name, space.keys, index) == ("parts", ("good", "bad"), [0, 1])
     with pytest.raises(LabelError):
         recognise_names(["good", "bad"], "cifar-10")
+
+
+def test_suggestions_are_misspellings_or_whole_words_of_names() -> None:
+    imagenet = label_space("imagenet-1k")
+    with pytest.raises(LabelError) as error:
+        recognise_folders(["blue", "green", "red"], imagenet)
+    # A coho is also called blue jack.
+    assert "did you mean" not in str(error.value.hint)
+    with pytest.raises(LabelError) as error:
+        recognise_folders(["tench", "teapod"], imagenet)
+    assert "did you mean 'teapot' for 'teapod'?" in str(error.value.hint)
+    assert "coho" not in nearest_names("blue", imagenet) and "little blue heron" in nearest_names("blue", imagenet)
+    assert nearest_names("car", imagenet) == []

@@ -10,6 +10,7 @@ import pytest
 
 from shiftbench.errors import LabelError, UnknownNameError
 from shiftbench.labels import label_space, label_spaces, load_label_space
+from tests.raised import raises
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_projection_to_the_200_classes() -> None:
 
 
 def test_unknown_name_suggests() -> None:
-    with pytest.raises(UnknownNameError, match="imagenet-1k"):
+    with raises(UnknownNameError, name="imagenet1k"):
         label_space("imagenet1k")
 
 

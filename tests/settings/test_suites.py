@@ -9,6 +9,7 @@ from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
 from shiftbench.settings.roles import data_name, open_data
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions.catalogue import corruptions
+from tests.raised import raises
 
 
 @pytest.mark.parametrize("name", suites.names())
@@ -30,7 +31,7 @@ def test_an_unknown_role_is_named() -> None:
 
 
 def test_an_unknown_source_is_an_error() -> None:
-    with pytest.raises(UnknownNameError, match="on-disk"):
+    with raises(UnknownNameError, name="ondisk"):
         SuiteOptions(source="ondisk")  # type: ignore[arg-type]
 
 
@@ -96,7 +97,7 @@ def test_two_meanings_of_one_name_are_refused() -> None:
 
 
 def test_a_mistyped_suite_gets_a_suggestion() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'imagenet-c'"):
+    with raises(UnknownNameError, name="imagnet-c", hint="did you mean 'imagenet-c' or 'imagenet-r' or 'imagenet-p'?"):
         build_suite("imagnet-c")
 
 

@@ -21,9 +21,9 @@ import shiftbench as sb
 from shiftbench.classifiers.defences import Defended
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torch_ import TorchClassifier
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, DatasetError, MissingExtraError, ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
@@ -32,6 +32,7 @@ from shiftbench.shifts.attacks.autoattack import AutoAttack
 from shiftbench.shifts.attacks.base import Norm, Victim, lengths, project, steepest, unit_start
 from shiftbench.shifts.attacks.checks import check_attack
 from tests.classifiers.networks import SMALL, Small
+from tests.raised import raises
 
 PETS = LabelSpace("pets", ("cat", "dog", "fish"))
 IMAGES = sample_images(5, (32, 32))
@@ -313,7 +314,11 @@ def test_a_twin_of_onnxruntime_has_its_networks_gradients(tmp_path: Path, monkey
     with pytest.raises(ClassifierError, match="worker processes"):
         copy.gradient_model()
     exported = sb.load_classifier(twin.path, labels=PETS, preprocessing=SMALL)
-    with pytest.raises(ClassifierError, match=r"(?s)gives no gradients.*onnxruntime.*expected.*torch"):
+    with raises(
+        ClassifierError,
+        found="OnnxClassifier, run by onnxruntime cpu",
+        hint="give the torch model instead of its export",
+    ):
         exported.gradient_model()
 
 
@@ -335,7 +340,7 @@ class Detached(Small):
 def test_classifiers_without_gradients_are_refused() -> None:
     function = sb.load_classifier(lambda images: np.ones((len(images), 3), np.float32), labels=PETS, name="constant")
     for classifier in (function, Defended(small(), "clahe")):
-        with pytest.raises(ClassifierError, match=r"(?s)gives no gradients.*expected:.*try:"):
+        with raises(ClassifierError, hint="give the torch model instead of its export"):
             FAST["linf"].check(classifier)
     with pytest.raises(ClassifierError, match="gives no gradients"):
         attacked(FAST["linf"], small(Detached()))
@@ -444,7 +449,7 @@ def test_autoattack_is_as_strong_as_pgd_and_draws_by_image(cifar: Pictures) -> N
 
 def test_autoattack_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "art.attacks.evasion", None)
-    with pytest.raises(MissingExtraError, match=r"shiftbench\[attacks\]"):
+    with raises(MissingExtraError, hint="pip install 'shiftbench[attacks]'"):
         AutoAttack("autoattack", "linf", 0.1).check(small())
 
 

@@ -14,6 +14,7 @@ from shiftbench.shifts.compose import Greyscale
 from shiftbench.shifts.corruptions.api import Corruption, corrupt
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS, corruption, corruptions
 from shiftbench.shifts.corruptions.frost import PACKAGE, resolve_textures
+from tests.raised import raises
 from tests.shifts.pictures import landscape, patches
 
 ALL = corruptions("all")
@@ -21,7 +22,7 @@ ALL = corruptions("all")
 
 @pytest.mark.parametrize("severity", (0, 6, 0.99, 5.01, -1, float("nan"), float("inf"), "3", None, True))
 def test_impossible_severities(severity: Any) -> None:
-    with pytest.raises(ShiftError, match="invalid severity"):
+    with raises(ShiftError, expected="a number from 1 to 5, whole or not"):
         corrupt(landscape(32), "fog", severity)
 
 
@@ -51,19 +52,19 @@ def test_impossible_images(image: Any, says: str) -> None:
 def test_unknown_names_get_a_suggestion() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'gaussian_noise'"):
         corrupt(landscape(32), "gausian_noise", 1)
-    with pytest.raises(ShiftError, match="unknown set of corruptions"):
+    with raises(ShiftError, found="'nosuch'"):
         corruptions("nosuch")
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(ShiftError, match="does not take the option 'true_swap'"):
+    with raises(ShiftError, expected="no options"):
         corrupt(landscape(32), "fog", 1, true_swap=True)
 
 
 def test_ids_must_fit() -> None:
-    with pytest.raises(ShiftError, match="one id for each image"):
+    with raises(ShiftError, found="1 ids", expected="2 ids"):
         corrupt(np.stack([landscape(32)] * 2), "fog", 1, image_id=["a"])
-    with pytest.raises(ShiftError, match="one image has one id"):
+    with raises(ShiftError, found="list", expected="a string"):
         corrupt(landscape(32), "fog", 1, image_id=["a"])
 
 
@@ -146,7 +147,7 @@ def test_a_third_party_corruption_is_one_function() -> None:
         assert corrupt(np.full((8, 8, 3), 100, np.uint8), "darker (test)", 2.5)[0, 0, 0] == 75
         assert "darker (test)" in corruptions("registered")
         assert Corruption("darker (test)", 2).describe()["rule"] == "severity as given"
-        with pytest.raises(ShiftError, match="returned an invalid image"):
+        with raises(ShiftError, found="ndarray (7, 8, 3) uint8", expected="a uint8 array (8, 8, 3)"):
             corrupt(np.zeros((8, 8, 3), np.uint8), "broken (test)", 1)
     finally:
         for name in ("darker (test)", "broken (test)"):

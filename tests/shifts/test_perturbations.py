@@ -7,6 +7,7 @@ import pytest
 
 from shiftbench.errors import ShiftError, UnknownNameError
 from shiftbench.shifts.perturbations import centre_crop, perturbation_frames, perturbations
+from tests.raised import raises
 from tests.shifts.pictures import landscape
 
 IMAGE = landscape(256, 300)
@@ -83,13 +84,13 @@ def test_other_crops_and_published_numbers() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'rotate'"):
+    with raises(UnknownNameError, name="rotat", hint="did you mean 'rotate'?"):
         perturbation_frames(IMAGE, "rotat")
-    with pytest.raises(ShiftError, match="invalid difficulty"):
+    with raises(ShiftError, found="4", expected="1, 2 or 3"):
         perturbation_frames(IMAGE, "rotate", 4)
-    with pytest.raises(ShiftError, match="smaller than the frames"):
+    with raises(ShiftError, found="64 x 64 px"):
         perturbation_frames(landscape(64), "rotate")
-    with pytest.raises(ShiftError, match="8-bit colour"):
+    with raises(ShiftError, found="ndarray (256, 256, 3) float64", expected="a uint8 array (H, W, 3)"):
         perturbation_frames(np.zeros((256, 256, 3)), "rotate")  # type: ignore[arg-type]
-    with pytest.raises(ShiftError, match="unknown set"):
+    with raises(ShiftError, found="'nosuch'", expected="test, extra, all"):
         perturbations("nosuch")

@@ -16,6 +16,7 @@ from shiftbench.shifts.compose import Greyscale, ThenJpeg
 from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.shifts.perturbations import frames_of
+from tests.raised import raises
 
 SHIFTS: list[Shift] = [
     NoShift(),
@@ -42,7 +43,7 @@ def test_a_shift_is_made_again(shift: Shift) -> None:
 def test_other_jpeg_qualities_need_a_record() -> None:
     shift = ThenJpeg(Corruption("fog", 3), 60)
     assert rebuild_shift(shift.record(), shift.describe()) == shift
-    with pytest.raises(ShiftError, match="another then"):
+    with raises(ShiftError, found="another then"):
         rebuild_shift(shift.describe(), shift.describe())
 
 

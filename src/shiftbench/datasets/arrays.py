@@ -6,6 +6,7 @@ Files are memory-mapped, and mapped again by each worker; object arrays, which w
 from __future__ import annotations
 
 import hashlib
+import math
 import pickle
 import shutil
 import zipfile
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from shiftbench.datasets.base import DatasetKind, DecodedImage, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import Opened, StoredDataset, digest_bytes
 from shiftbench.errors import DatasetError, listed, raising
-from shiftbench.io.cache import cache_folder, local_copy
+from shiftbench.io.cache import cache_folder, check_expansion, local_copy, mark_used, trim_cache
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
@@ -43,7 +45,7 @@ def read_npy(path: Location) -> Array:
 
 def read_npz(path: Location, member: str) -> Array:
     """One array of an npz file: a small one is read, a large one unpacked into the cache once and mapped."""
-    problems = (OSError, ValueError, KeyError, zipfile.BadZipFile)
+    problems = (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
     with raising(DatasetError, f"{path} has no readable array {member!r}", *problems):
         file = local_copy(path)
         with zipfile.ZipFile(file) as archive:
@@ -57,11 +59,41 @@ def read_npz(path: Location, member: str) -> Array:
             target = cache_folder("arrays") / f"{name}.npy"
             with file_lock(target.with_suffix(".lock"), wait=True):
                 if not target.exists() or _checksum(target) != entry.CRC:
-                    temporary = target.with_suffix(".tmp")
-                    with archive.open(entry) as packed, temporary.open("wb") as unpacked:
-                        shutil.copyfileobj(packed, unpacked, 1 << 22)
-                    temporary.replace(target)
+                    target.unlink(missing_ok=True)
+                    check_expansion(f"{member} of {file.name}", entry.compress_size, entry.file_size)
+                    _check_header(archive, entry)
+                    trim_cache()
+                    _unpack_member(archive, entry, target)
+        mark_used(target)
         return read_npy(target)
+
+
+def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Raise ValueError if a member is not the npy file of images or labels that its size promises.
+
+    This is asked before the member is unpacked, so that what cannot be used takes no space in the cache.
+    """
+    with archive.open(entry) as packed:
+        version = npy_format.read_magic(packed)
+        read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, dtype = read_header(packed)
+        expected_size = packed.tell() + math.prod(shape) * dtype.itemsize
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which would have to be unpickled")
+    if expected_size != entry.file_size:
+        raise ValueError(f"its header announces {expected_size:,} bytes, and it has {entry.file_size:,}")
+
+
+def _unpack_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> None:
+    """Unpack a member of an archive to a path; nothing is left there if it fails."""
+    temporary = target.with_suffix(".tmp")
+    try:
+        with archive.open(entry) as packed, temporary.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked, 1 << 22)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _checksum(path: Path) -> int:

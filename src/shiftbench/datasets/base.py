@@ -15,7 +15,7 @@ from fnmatch import translate
 from functools import cached_property
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -115,6 +115,15 @@ class LabelledImage:
         return html.block(html.figure(self.pixels, self.label_name, self.id), html.notes([self.id]))
 
 
+class StorageGroups(NamedTuple):
+    """Images that are read together, such as the row groups of a Parquet file: for readers that choose their order."""
+
+    #: The number of the group that each image is in.
+    numbers: NDArray[np.int64]
+    #: The number of groups that the dataset keeps in memory. Images of more groups than this, read in turn, are slow.
+    kept: int
+
+
 class Dataset(ABC):
     """Ordered labelled images.
 
@@ -156,6 +165,10 @@ class Dataset(ABC):
             decoding: What is done about orientation and transparency.
         """
         return self
+
+    def storage_groups(self) -> StorageGroups | None:
+        """How images share storage that is read as a whole; None if each image is read by itself."""
+        return None
 
     @abstractmethod
     def read(self, index: int) -> DecodedImage:

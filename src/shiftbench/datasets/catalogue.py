@@ -18,13 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, LazyKind, entry_names
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, UnknownClassesError, argument, listed
 from shiftbench.grouping import by_key
 from shiftbench.io.cache import local_copy, unpacked
 from shiftbench.io.downloads import fetched, is_web_address, missing_object, web_copy
+from shiftbench.io.hub import hub_dataset, is_hub_address
 from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
 from shiftbench.labels.space import AskedSpace
@@ -166,14 +165,15 @@ def open_dataset(
     try:
         return _open(recognised.kind, path, space=space, name=name, **options)
     except LabelError as error:
-        message = f"{path}: {error.message}"
-        raise type(error)(message, found=error.found, expected=error.expected, hint=error.hint) from error
+        raise error.about(path) from error
 
 
 def listed_path(path: str | Location) -> Location:
     """Return the location of a path; an object store is listed once, as a dataset does not change while it is read."""
     if is_web_address(path):
         return web_copy(str(path))
+    if is_hub_address(path):
+        return place(hub_dataset(str(path), DatasetError))
     location = place(path)
     if not is_object(location):
         return location
@@ -536,16 +536,13 @@ def copy_remarks(dataset: Dataset) -> list[str]:
     """Remarks on images that repeat others, and on images that appear in several classes.
 
     Copies make intervals too narrow, as they are not independent; an image in two classes is wrong in one of them.
-    An image that a subset takes twice is not counted as a copy.
+    An image that a subset takes twice is not counted as a copy, and neither is a video frame in several rows.
     """
     from shiftbench.datasets.stored import UNREADABLE, ContentDataset
-    from shiftbench.datasets.subset import Subset
 
     if not isinstance(dataset, ContentDataset):
         return []
-    rows = range(len(dataset))
-    if isinstance(dataset, Subset):
-        rows = np.sort(np.unique(dataset.indices, return_index=True)[1]).tolist()
+    rows = _distinct_rows(dataset)
     digests = dataset.digests(rows)
     counts = Counter(digests)
     repeated = {digest for digest, count in counts.items() if count > 1 and digest != UNREADABLE}
@@ -559,6 +556,24 @@ def copy_remarks(dataset: Dataset) -> list[str]:
     if mixed:
         remarks.append(f"{len(mixed)} images appear in several classes, {_example(dataset, mixed[0])}")
     return remarks
+
+
+def _distinct_rows(dataset: Dataset) -> Sequence[int]:
+    """The first row of each image, where some are in several rows on purpose; otherwise all rows."""
+    from shiftbench.datasets.stored import FileDataset
+    from shiftbench.datasets.subset import Subset
+
+    images: Sequence[Any] = range(len(dataset))
+    base = dataset
+    if isinstance(dataset, Subset):
+        images = dataset.indices.tolist()
+        base = dataset.base
+    if isinstance(base, FileDataset) and base.repeats_files:
+        images = [base.paths[row] for row in images]
+    first_rows: dict[object, int] = {}
+    for row, image in enumerate(images):
+        first_rows.setdefault(image, row)
+    return list(first_rows.values())
 
 
 def _example(dataset: Dataset, rows: Sequence[int]) -> str:

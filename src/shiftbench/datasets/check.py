@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
 
 from shiftbench.arrays import Pixels
+from shiftbench.conformance import CheckResult, require, requirement
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError
-
-
-class CheckResult(NamedTuple):
-    """One requirement, whether it is met, and what was found."""
-
-    name: str
-    ok: bool
-    message: str
-
-
-class _FailedError(Exception):
-    pass
 
 
 def check_dataset(
@@ -142,12 +129,8 @@ def _check_access(dataset: Dataset, indices: Sequence[int], results: list[CheckR
         for index, image in zip(repeated, together, strict=True):
             require(_equal(image, alone[index]), f"image {index} differs under threads")
     with requirement("an index out of range is an error", results):
-        try:
-            dataset.read(len(dataset))
-        except Exception:
-            pass
-        else:
-            raise _FailedError(f"read({len(dataset)}) returns an image, but there are only {len(dataset)}")
+        message = f"read({len(dataset)}) returns an image, but there are only {len(dataset)}"
+        require(_refuses(dataset, len(dataset)), message, expected="IndexError")
 
 
 def _require_rgb(index: int, pixels: Pixels) -> None:
@@ -156,25 +139,6 @@ def _require_rgb(index: int, pixels: Pixels) -> None:
     is_rgb = pixels.dtype == np.uint8 and pixels.ndim == 3 and shape[2] == 3
     require(is_rgb, f"image {index} is {pixels.dtype} {shape}")
     require(min(shape[:2]) > 0, f"image {index} has no pixels")
-
-
-@contextmanager
-def requirement(name: str, results: list[CheckResult]) -> Iterator[list[str]]:
-    """Add the outcome of the checks inside, with the notes that they append to the yielded list."""
-    notes: list[str] = []
-    try:
-        yield notes
-    except _FailedError as error:
-        results.append(CheckResult(name, False, str(error)))
-    except Exception as error:  # a third party's code can fail in any way; each is a finding
-        results.append(CheckResult(name, False, f"{type(error).__name__}: {error}"))
-    else:
-        results.append(CheckResult(name, True, "".join(notes)))
-
-
-def require(condition: bool, message: str) -> None:
-    if not condition:
-        raise _FailedError(message)
 
 
 def _require_same(dataset: Dataset, copy: Dataset, when: str) -> None:
@@ -189,6 +153,15 @@ def _read(dataset: Dataset, index: int) -> DecodedImage | str:
         return dataset.read(index)
     except BadImageError as error:
         return str(error)
+
+
+def _refuses(dataset: Dataset, index: int) -> bool:
+    """Whether reading this index is an error, of any kind."""
+    try:
+        dataset.read(index)
+    except Exception:
+        return True
+    return False
 
 
 def _equal(first: DecodedImage | str, second: DecodedImage | str) -> bool:

@@ -11,7 +11,6 @@ made of DeepFashion2's annotation files, which are read as one table with one ro
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,6 +23,8 @@ from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, leads_outside, 
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, argument, listed, raising, shell_command
 from shiftbench.grouping import by_key
+from shiftbench.io.atomic import read_json
+from shiftbench.io.parquet import read_parquet
 from shiftbench.io.paths import Location, split_kind
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
@@ -396,7 +397,7 @@ def _parquet_rows(path: Path) -> list[Row]:
             kind = column.type
             if not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
                 factor_columns.append(column.name)
-        rows: list[Row] = file.read(columns=factor_columns).to_pylist()
+        rows: list[Row] = read_parquet(path, factor_columns).to_pylist()
     return rows
 
 
@@ -476,7 +477,9 @@ def _annotation_rows(file: Path, split: str) -> list[Row]:
     """One row for each garment in an annotation file."""
     categories = label_space("deepfashion2-13").keys
     rows: list[Row] = []
-    for key, garment in json.loads(file.read_text("utf-8")).items():
+    with raising(DatasetError, f"{file} can't be read", OSError, ValueError):
+        annotations = read_json(file)
+    for key, garment in annotations.items():
         if not key.startswith("item"):
             continue
         number = int(garment["category_id"])

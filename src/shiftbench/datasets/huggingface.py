@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shiftbench.datasets.arrays import array_labels
-from shiftbench.datasets.base import DatasetKind, entry_names
+from shiftbench.datasets.base import DatasetKind, StorageGroups, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset, Opened
 from shiftbench.errors import DatasetError, listed, raising, required
 from shiftbench.grouping import by_key
+from shiftbench.io.parquet import open_parquet, read_parquet
 from shiftbench.io.paths import Location, is_object
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import AskedSpace, Labels, LabelSpace
@@ -36,8 +37,11 @@ LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target")
 #: Usual names of splits, the one to train on first.
 _USUAL_SPLITS = ("train", "validation", "test")
 _SHARD = re.compile(r"(?:(.+)-)?\d{5}-of-\d{5}")
-#: Row groups kept decoded; reading in order needs one, a few more serve threads that are slightly out of step.
-_GROUPS = 4
+#: Row groups kept decoded, at least: reading in order needs one, a few more serve threads that are out of step.
+_MIN_GROUPS = 4
+#: If row groups are small, so many of them are kept that they have this many images: shuffled images of small groups
+#: come from many.
+_KEPT_IMAGES = 4096
 #: Column to its feature, as the library describes it: ``{"_type": "ClassLabel", "names": [...]}``.
 Features = Mapping[str, Mapping[str, Any]]
 
@@ -68,10 +72,7 @@ class TableDataset(EncodedDataset):
         import pyarrow as pa
 
         try:
-            with self._opened.lock:
-                if self._opened.value is None:
-                    self._opened.value = _Rows(self.files, self._image)
-            value = self._opened.value.get(index)
+            value = self._rows().get(index)
         except (OSError, pa.ArrowException) as error:
             raise bad_image(self.ids[index], f"its table can't be read ({error})") from error
         data = value.get("bytes") if isinstance(value, dict) else value
@@ -79,19 +80,28 @@ class TableDataset(EncodedDataset):
             raise bad_image(self.ids[index], "its bytes are not in the table")
         return data
 
+    def storage_groups(self) -> StorageGroups | None:
+        return self._rows().groups()
+
+    def _rows(self) -> _Rows:
+        with self._opened.lock:
+            if self._opened.value is None:
+                self._opened.value = _Rows(self.files, self._image)
+            rows: _Rows = self._opened.value
+        return rows
+
 
 class _Rows:
     """Random access to one column: Arrow files are memory-mapped, Parquet is read one row group at a time."""
 
     def __init__(self, files: Sequence[Path], column: str) -> None:
-        import pyarrow.parquet as pq
-
         #: Mapped arrays, or pairs of a Parquet file and the number of a row group.
         self._blocks: list[Any] = []
         sizes: list[int] = []
         for file in files:
             if file.suffix == ".parquet":
-                parquet = pq.ParquetFile(file)
+                # A value that is repeated is kept once, however often: 500 bytes may stand for 20,000 images.
+                parquet = open_parquet(file)
                 for group in range(parquet.metadata.num_row_groups):
                     self._blocks.append((parquet, group))
                     sizes.append(parquet.metadata.row_group(group).num_rows)
@@ -99,9 +109,18 @@ class _Rows:
                 chunks = _arrow_table(file).column(column).chunks
                 self._blocks += chunks
                 sizes += map(len, chunks)
+        self._sizes = sizes
         self._ends = np.cumsum(sizes)
-        self._group = lru_cache(_GROUPS)(lambda file, group: file.read_row_group(group, columns=[column]).column(0))
+        mean_size = max(1.0, float(np.mean(sizes or [1])))
+        self._kept = max(_MIN_GROUPS, round(_KEPT_IMAGES / mean_size))
+        self._group = lru_cache(self._kept)(lambda file, group: file.read_row_group(group, columns=[column]).column(0))
         self._lock = Lock()
+
+    def groups(self) -> StorageGroups | None:
+        """The row groups; None for Arrow files, any row of which is read by itself."""
+        if not all(isinstance(block, tuple) for block in self._blocks):
+            return None
+        return StorageGroups(np.repeat(np.arange(len(self._sizes)), self._sizes), self._kept)
 
     def get(self, index: int) -> Any:
         number = int(np.searchsorted(self._ends, index, side="right"))
@@ -199,10 +218,8 @@ def _schema(file: Path) -> pa.Schema:
 
 
 def _read_columns(file: Path, columns: Sequence[str]) -> pa.Table:
-    import pyarrow.parquet as pq
-
     if file.suffix == ".parquet":
-        return pq.read_table(file, columns=list(columns), partitioning=None)
+        return read_parquet(file, columns)
     return _arrow_table(file).select(list(columns))
 
 
@@ -318,7 +335,7 @@ def _features(schema: pa.Schema) -> Features:
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {column: spec for column, spec in features.items() if isinstance(spec, dict)}
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
 
 

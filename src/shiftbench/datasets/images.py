@@ -33,7 +33,7 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import DecodedImage, Decoding
-from shiftbench.errors import BadImageError
+from shiftbench.errors import BadImageError, DatasetError, argument
 from shiftbench.io.paths import Location, is_object
 
 if TYPE_CHECKING:
@@ -67,6 +67,15 @@ ALPHA_LAID = {"white": "alpha on white", "black": "alpha on black"}
 _FRAMES = re.compile(r"first of \d+ frames")
 #: Ends a JPEG; some cameras add zeros behind it.
 _END_OF_JPEG = b"\xff\xd9"
+#: The value of all channels where a JPEG has no data, and data that continue a JPEG.
+_MISSING_GREY = 128
+_FURTHER_DATA = b"\x5a" * 4096
+#: Memory that decoding takes for each pixel, in bytes: the image in the file's mode and as RGB, each with a copy ...
+_BYTES_PER_PIXEL = 16
+#: ... and whatever the size of the image.
+_SPARE_MEMORY = 32_000_000
+#: A file that needs more memory than this is no image that a run could use.
+_MOST_MEMORY = 8_000_000_000
 _strict_turn = threading.Lock()
 _strict_users = [0]
 
@@ -113,15 +122,22 @@ def decode(
     max_pixels: int = MAX_PIXELS,
     decoding: Decoding = Decoding(),  # noqa: B008  # immutable
 ) -> DecodedImage:
-    """Encoded bytes, or the path of a file, to RGB pixels. Raises BadImageError and nothing else."""
+    """Encoded bytes, or the path of a file, to RGB pixels.
+
+    Raises:
+        BadImageError: The image is unreadable, for every reader at any time.
+        DatasetError: Memory ran out, which says nothing about the image.
+    """
     path = Path(source) if isinstance(source, str) else source
     data = path if isinstance(path, bytes) else read_file(path, image_id)
     if not data:
         raise bad_image(image_id, "the file is empty")
     try:
         return _decode(data, image_id, max_pixels, decoding)
-    except BadImageError:
+    except (BadImageError, DatasetError):
         raise
+    except MemoryError as error:
+        raise _memory_ran_out(image_id, len(data)) from error
     except Exception as error:  # Pillow's plugins raise nearly every kind of exception on broken data
         raise bad_image(image_id, _reason(error, data)) from error
 
@@ -136,7 +152,9 @@ def read_file(path: Location, image_id: str) -> bytes:
             # Opening a pipe would block, and a device may be endless.
             raise bad_image(image_id, "it is a folder" if path.is_dir() else "it is a pipe, socket or device")
         return path.read_bytes()
-    except (OSError, ValueError, MemoryError) as error:
+    except MemoryError as error:
+        raise _memory_ran_out(image_id, path.stat().st_size) from error
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise bad_image(image_id, f"the file can't be read ({reason})") from error
 
@@ -145,6 +163,25 @@ def bad_image(image_id: str, reason: str) -> BadImageError:
     error = BadImageError(f"{image_id} can't be used: {reason}")
     error.found = reason  # the summary of a run groups skipped images by it
     return error
+
+
+def _memory_ran_out(image_id: str, needed: int) -> BadImageError | DatasetError:
+    """The error about an image that needs this many bytes of memory and did not get them.
+
+    A broken file may ask for any amount. It is to blame if there is enough memory for what it needs; otherwise the
+    image may be fine, and must not be counted as unreadable.
+    """
+    enough = needed + _SPARE_MEMORY
+    try:
+        if enough <= _MOST_MEMORY:
+            np.empty(enough, np.uint8)
+        return bad_image(image_id, "it asks for more memory than an image of its size needs")
+    except MemoryError:
+        return DatasetError(
+            f"memory ran out while {image_id} was read",
+            expected=f"{enough / 1e6:.0f} MB that are free",
+            hint=f"close other programs, or use {argument('workers', 1)}; the same command resumes",
+        )
 
 
 @cache
@@ -181,21 +218,51 @@ def _decode(data: bytes, image_id: str, max_pixels: int, decoding: Decoding) -> 
             )
         frames = getattr(image, "n_frames", 1)
         bits = _bits_per_value(image)
-        image.load()
-        orientation = _orientation(image)
-        pixels, notes = _to_rgb(image, bits, image_id, decoding)
+        try:
+            image.load()
+            orientation = _orientation(image)
+            pixels, notes = _to_rgb(image, bits, image_id, decoding)
+        except MemoryError as error:
+            raise _memory_ran_out(image_id, _BYTES_PER_PIXEL * width * height) from error
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")
     if frames > 1:
         notes.append(f"first of {frames} frames")
+    decoded = pixels
     if orientation in _TURNS and decoding.exif == "apply":
         pixels = np.ascontiguousarray(_TURNS[orientation](pixels))
         notes.append(EXIF_APPLIED)
     elif orientation in _TURNS:
         notes.append(EXIF_IGNORED)
-    if image.format == "JPEG" and data.endswith(bytes(64)) and not data.rstrip(b"\0").endswith(_END_OF_JPEG):
-        notes.append("incomplete: the file ends in zeros")
+    if image.format == "JPEG":
+        notes += _missing_parts(data, decoded)
     return DecodedImage(pixels, ", ".join(notes))
+
+
+def _missing_parts(data: bytes, pixels: Pixels) -> list[str]:
+    """A note if a JPEG was cut, although Pillow reads it without an error. ``pixels`` are as they are in the file."""
+    content = data.rstrip(b"\0")
+    if not content.endswith(_END_OF_JPEG):
+        return ["incomplete: the file ends in zeros"] if data.endswith(bytes(64)) else []
+    # What is missing before the marker at the end becomes grey, and so does the last corner.
+    if (pixels[-1, -8:] != _MISSING_GREY).any():
+        return []
+    # The decoder needs no further data for a complete image. An incomplete one takes them for what is missing.
+    continued = content.removesuffix(_END_OF_JPEG) + _FURTHER_DATA + _END_OF_JPEG
+    if _same_pixels(continued, pixels):
+        return []
+    return ["incomplete: the file was cut"]
+
+
+def _same_pixels(data: bytes, pixels: Pixels) -> bool:
+    """Whether the bytes of an image give these pixels."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+            return np.array_equal(np.array(image.convert("RGB")), pixels)
+    except Exception:  # Pillow's plugins raise nearly every kind of exception on broken data
+        return False
 
 
 def _bits_per_value(image: Image) -> int:
@@ -280,6 +347,4 @@ def _reason(error: Exception, data: bytes) -> str:
         if data.startswith(b"version https://git-lfs"):
             return "it is a Git LFS pointer; the image itself was not fetched"
         return f"no known image format, or a broken header (begins with {data[:8].decode('latin-1')!r})"
-    if isinstance(error, MemoryError):
-        return "it does not fit into memory"
     return f"{str(error) or type(error).__name__}"

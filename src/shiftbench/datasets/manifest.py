@@ -52,15 +52,11 @@ def open_manifest(
     for column in columns:
         if column not in (path_column, label_column):
             metadata[column] = [row.get(column) for row in rows]
-    return FileDataset(
-        name or path.stem,
-        target,
-        path.parent if root is None else place(root),
-        files,
-        [-1 if text is None else index[text] for text in label_texts],
-        ids=[file.replace(os.sep, "/") for file in files],
-        metadata=metadata,
-    )
+    folder = path.parent if root is None else place(root)
+    labels = [-1 if text is None else index[text] for text in label_texts]
+    # Ids are the same on every system, so that results on one can be compared with those on another.
+    ids = [file.replace(os.sep, "/") for file in files]
+    return FileDataset(name or path.stem, target, folder, files, labels, ids=ids, metadata=metadata)
 
 
 def _find_column(path: Location, columns: Sequence[str], names: Sequence[str]) -> str:

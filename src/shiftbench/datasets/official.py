@@ -55,9 +55,10 @@ class OfficialDataset:
     home: str
     #: Pattern of the folder names that identify it.
     named: str
-    #: Label space of its class folders; all classes must be present, unless ``classes`` counts fewer.
+    #: Label space of its class folders.
     space: str
-    classes: int | None = None
+    #: Whether all classes of the space must be present. False if nobody states how many the dataset has.
+    every_class: bool = True
     #: Images per class, if all classes have the same number.
     each: int | None = None
 
@@ -130,7 +131,7 @@ def check_class_folders(path: Location) -> DataReport | None:
         images=listing.images,
         images_expected=official.images,
         classes=sum(bool(files) for files in listing.classes.values()),
-        classes_expected=official.classes or len(label_space(official.space)),
+        classes_expected=len(label_space(official.space)) if official.every_class else None,
         space=official.space,
         home=official.home,
         notes=listing.remarks,
@@ -164,11 +165,7 @@ def _compare(report: DataReport, official: OfficialDataset, classes: dict[str, l
     if extra:
         report.missing.append(f"a known class for {len(extra)} folders: {listed(extra)}")
     absent = [key for key in keys if not classes.get(key)]
-    if official.classes is not None:
-        # The dataset has only some classes of its space: their number is compared, not their names.
-        if report.classes < official.classes:
-            report.missing.append(f"{official.classes - report.classes} of {official.classes} classes")
-    elif absent:
+    if absent and official.every_class:
         report.missing.append(f"{len(absent)} of {len(keys)} classes: {listed(absent)}")
     if official.each is not None:
         uneven = [f"{key} has {len(files)}" for key, files in classes.items() if len(files) not in (0, official.each)]

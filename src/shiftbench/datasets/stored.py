@@ -154,8 +154,17 @@ class StoredDataset(ContentDataset):
             self._known_digests.add(missing, self._hash(missing.tolist()))
         return self._known_digests.of(rows)
 
+    def _forget_digests(self, indices: Sequence[int]) -> None:
+        """Forget digests that are kept from run to run and turned out to be wrong, so that they are computed again.
+
+        Most datasets keep none.
+        """
+        return
+
     def _unchanged(self, index: int, read: Callable[[int], bytes]) -> bytes:
-        """Read the bytes of an image.
+        """Read the bytes of an image; a second time if they are not what was hashed, since a disk or server may fail.
+
+        If the image was misread when it was hashed, the next run hashes it again.
 
         Raises:
             BadImageError: The image can't be read, and could not be when it was hashed.
@@ -169,10 +178,15 @@ class StoredDataset(ContentDataset):
         except BadImageError as error:
             if expected in (None, UNREADABLE):
                 raise
+            self._forget_digests([index])
             raise self._changed(index, str(error.found or error.message)) from error
-        if expected is not None and digest_bytes(data) != expected:
-            raise self._changed(index, "other bytes")
-        return data
+        if expected is None or digest_bytes(data) == expected:
+            return data
+        data = read(index)
+        if digest_bytes(data) == expected:
+            return data
+        self._forget_digests([index])
+        raise self._changed(index, "other bytes")
 
     def _changed(self, index: int, found: str) -> DatasetError:
         return DatasetError(
@@ -228,6 +242,9 @@ class EncodedDataset(StoredDataset):
 class FileDataset(EncodedDataset):
     """Each image is a file ``root / path``; the ids are the paths with ``/``, unless given."""
 
+    #: Whether rows may show the same file on purpose, as a video frame that has several labels.
+    repeats_files = False
+
     def __init__(
         self,
         name: str,
@@ -258,6 +275,9 @@ class FileDataset(EncodedDataset):
 
     def _hash(self, indices: Sequence[int]) -> list[bytes]:
         return digest_files(self.root, [self.paths[i] for i in indices])
+
+    def _forget_digests(self, indices: Sequence[int]) -> None:
+        forget_digests(self.root, [self.paths[i] for i in indices])
 
 
 def _valid_text(path: str) -> str:
@@ -309,6 +329,16 @@ def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     return [result.digest for result in results]
 
 
+def forget_digests(root: Location, names: Sequence[str]) -> None:
+    """Remove files from the cache of digests."""
+    cache_file = _hash_cache_file(root)
+    cache = _load_cache(cache_file)
+    kept = {name: entry for name, entry in cache.items() if name not in names}
+    if cache_file is not None and len(kept) < len(cache):
+        with suppress(OSError, UnwritableError):
+            write_bytes(cache_file, json.dumps(kept).encode())
+
+
 def _hash_cache_file(root: Location) -> Path | None:
     """The file that caches the digests below ``root``; None if the cache folder can't be made."""
     location = str(root).encode() if is_object(root) else os.fsencode(root.resolve())
@@ -340,16 +370,26 @@ def _digest(root: str, listed: ObjectPath | None, name: str, cache: HashCache) -
         if entry is not None and entry[:3] == [*stamp]:
             return FileDigest(bytes.fromhex(entry[3]), stamp, from_cache=True)
         if listed is not None:
-            digest = digest_bytes((listed / name).read_bytes())
+            data = (listed / name).read_bytes()
+            length = len(data)
+            digest = digest_bytes(data)
         else:
             with open(path, "rb") as file:  # noqa: PTH123
                 digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_SIZE)).digest()
+                length = file.tell()
     except UnreachableError:
         raise
     except (OSError, ValueError, StoreError) as error:
         if isinstance(error, OSError) and error.errno not in (None, *_FILE_ERRORS):
             raise DatasetError(f"{path} can't be read now", found=error.strerror, hint="rerun when it can") from error
         return FileDigest(UNREADABLE, None, from_cache=False)
+    if length != stamp[0]:
+        raise DatasetError(
+            f"{path} can't be read now",
+            found=f"{length} bytes",
+            expected=f"{stamp[0]} bytes, its size",
+            hint="rerun when it is complete",
+        )
     settled = time.time_ns() - max(stamp[1:]) > _SETTLED_NS
     return FileDigest(digest, stamp if settled else None, from_cache=False)
 

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset, DecodedImage, Decoding
+from shiftbench.arrays import FloatArray
+from shiftbench.datasets.base import Dataset, DecodedImage, Decoding, StorageGroups
 from shiftbench.datasets.stored import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.io.hashing import seeded_rank
@@ -78,6 +79,12 @@ class Subset(ContentDataset):
         view = copy(self)
         view.base = self.base.decoded_as(decoding)
         return view
+
+    def storage_groups(self) -> StorageGroups | None:
+        groups = self.base.storage_groups()
+        if groups is None:
+            return None
+        return StorageGroups(groups.numbers[self.indices], groups.kept)
 
     def read(self, index: int) -> DecodedImage:
         return self.base.read(int(self.indices[index]))
@@ -213,17 +220,39 @@ def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = No
     return Subset(dataset, sorted(by_rank[:count]), name=name)
 
 
-def balanced(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
-    """``count`` labelled images, in the order of the dataset, drawn from the classes in turns.
+def proportional(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
+    """``count`` labelled images, in the order of the dataset, among which each class has its share of the dataset.
 
-    Classes have equally many images until one has no more. As with ``sample``, a larger choice contains the smaller
-    one.
+    All labelled images are equally likely to be drawn, so the mean over the choice estimates the mean over the dataset
+    without bias. As with ``sample``, a larger choice contains the smaller one. Classes of equal size take turns.
     """
     ranks = _ranks(dataset, seed)
-    classes = _classes_of(dataset)
-    labelled = [row for row, labels in enumerate(classes) if labels]
-    order = in_turns([ranks[row] for row in labelled], [classes[row][0] for row in labelled])
-    return Subset(dataset, sorted(labelled[i] for i in order[:count]), name=name)
+    rows_by_class: dict[int, list[int]] = defaultdict(list)
+    for row, classes in enumerate(_classes_of(dataset)):
+        if classes:
+            rows_by_class[classes[0]].append(row)
+    turns: list[tuple[float, bytes, int]] = []
+    for rows in rows_by_class.values():
+        rows.sort(key=ranks.__getitem__)
+        class_ranks = [ranks[row] for row in rows]
+        turns += zip(_shares_before(class_ranks).tolist(), class_ranks, rows, strict=True)
+    return Subset(dataset, sorted(row for *_, row in sorted(turns)[:count]), name=name)
+
+
+def _shares_before(sorted_ranks: Sequence[bytes]) -> FloatArray:
+    """For each image of a class, the share of the class that is drawn before it, with a random fraction of an image.
+
+    The fraction is uniform on [0, 1], so that classes of all sizes have their share in choices of all sizes: without
+    it, a class of one image would always be among the first or always among the last. It is the distribution function
+    of the k-th smallest of n random ranks, which keeps the order of the ranks within a turn.
+    """
+    from scipy.special import betainc
+
+    size = len(sorted_ranks)
+    positions = np.arange(size)
+    ranks = np.array([int.from_bytes(rank[:8]) / 2**64 for rank in sorted_ranks])
+    fractions = betainc(positions + 1, size - positions, ranks)
+    return np.asarray((positions + fractions) / size)
 
 
 def testbed_tenth(dataset: Dataset) -> Subset | None:

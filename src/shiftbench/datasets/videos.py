@@ -99,7 +99,9 @@ def frame_dataset(
     if files is not None:
         paths = [files.get(frame, frame) for frame in paths]
     _require_files(name, root, paths)
-    return FileDataset(name, space, root, paths, row_labels, ids=ids, metadata=metadata)
+    dataset = FileDataset(name, space, root, paths, row_labels, ids=ids, metadata=metadata)
+    dataset.repeats_files = True
+    return dataset
 
 
 def _require_files(name: str, root: Location, files: Sequence[str]) -> None:
@@ -227,11 +229,7 @@ def open_ytbb_robust(
     reviews, pairs = (_ytbb_annotations(folder / file) for file in YTBB_FILES[:2])
     video_labels = _ytbb_labels(folder / YTBB_FILES[2])
     bad_anchors = {_key(pair.split(",")[0]) for pair, marks in pairs.items() if "bad-anchor" in marks}
-    similar_frames: dict[str, dict[int, str]] = defaultdict(dict)
-    for pair, marks in pairs.items():
-        if "similar" in marks and not marks & _PROBLEMS:
-            anchor, neighbour = map(_key, pair.split(","))
-            similar_frames[anchor][_number(neighbour) - _number(anchor)] = neighbour
+    similar_frames = _similar_frames(pairs)
     anchors = []
     for frame, marks in reviews.items():
         anchor = _key(frame)
@@ -247,6 +245,16 @@ def open_ytbb_robust(
         neighbours = {offset: (frame, labels) for offset, frame in similar_frames[anchor].items() if offset}
         anchors.append(Anchor(anchor, labels, neighbours))
     return frame_dataset(name or "ytbb-robust", target, _find_ytbb_frames(root, anchors), anchors, k=k)
+
+
+def _similar_frames(pairs: Mapping[str, set[str]]) -> dict[str, dict[int, str]]:
+    """For each anchor the neighbours that people judged similar, by their distance from it in frames."""
+    similar_frames: dict[str, dict[int, str]] = defaultdict(dict)
+    for pair, marks in pairs.items():
+        if "similar" in marks and not marks & _PROBLEMS:
+            anchor, neighbour = map(_key, pair.split(","))
+            similar_frames[anchor][_number(neighbour) - _number(anchor)] = neighbour
+    return similar_frames
 
 
 def _ytbb_annotations(path: Location) -> dict[str, set[str]]:

@@ -118,15 +118,11 @@ def open_webdataset(
     if not classes:
         raise DatasetError(f"no labels in {len(shards)} shards", found=endings, expected=".cls or .json with a label")
     target, index = recognise_folders(classes, space)
-    dataset = WebDataset(
-        name or shards[0].parent.resolve().name,
-        target,
-        shards,
-        _unique_ids(samples, shards),
-        [-1 if sample.label is None else index[sample.label] for sample in samples],
-        [(sample.shard, *sample.image) for sample in samples],
-        _metadata_columns(samples),
-    )
+    name = name or shards[0].parent.resolve().name
+    ids = _unique_ids(samples, shards)
+    labels = [-1 if sample.label is None else index[sample.label] for sample in samples]
+    members = [(sample.shard, *sample.image) for sample in samples]
+    dataset = WebDataset(name, target, shards, ids, labels, members, _metadata_columns(samples))
     incomplete = [shard.name for shard in shards if not _has_end(shard)]
     remarks = {
         "samples are ignored, which have no image": scan.without_image,

@@ -249,8 +249,11 @@ _GROUPS = ("objectnet-113", "vid-robust-30", "ytbb-robust-24", "imagenet-22k-25"
 
 
 def plain(name: str) -> str:
-    """Reduce a name to what distinguishes class names: no case, spaces, underscores, hyphens or apostrophes."""
-    return re.sub(r"[^\w]|_", "", unicodedata.normalize("NFC", name)).casefold()
+    """Reduce a name to what distinguishes class names: no case, spaces, underscores, hyphens or apostrophes.
+
+    The point in a number stays, since 1.0 is not 10.
+    """
+    return re.sub(r"(?<!\d)\.|\.(?!\d)|[^\w.]|_", "", unicodedata.normalize("NFC", name)).casefold()
 
 
 @lru_cache(maxsize=16)
@@ -276,25 +279,48 @@ def classes_by_name(space: LabelSpace) -> dict[str, list[int]]:
 def classes_named(name: str, space: LabelSpace) -> list[int]:
     """The classes that a name may mean, none if it is unknown.
 
-    "tench, Tinca tinca" is how full ImageNet synsets are often written: the first name counts.
+    "tench, Tinca tinca" is how full ImageNet synsets are often written: the first name counts. Tables with gaps write
+    the class 1 as "1.0".
     """
     classes = classes_by_name(space)
-    return classes.get(plain(name)) or classes.get(plain(name.split(",")[0])) or []
+    whole_number = re.sub(r"^(\d+)\.0+$", r"\1", name)
+    for spelling in (name, name.split(",")[0], whole_number):
+        if plain(spelling) in classes:
+            return classes[plain(spelling)]
+    return []
 
 
-def nearest_names(name: str, space: LabelSpace, most: int = 3) -> list[str]:
-    """Names of classes that are spelt similarly, or contain the name; none for names too short to tell."""
+def similarly_spelt(name: str, space: LabelSpace, most: int = 3) -> list[str]:
+    """Names of classes of which this may be a misspelling; none for names too short to tell.
+
+    >>> similarly_spelt("teapod", label_space("imagenet-1k")), similarly_spelt("blue", label_space("imagenet-1k"))
+    (['teapot'], [])
+    """
     plain_name = plain(name)
     if len(plain_name) < 4:
         return []
     classes = classes_by_name(space)
-    similar = difflib.get_close_matches(plain_name, classes, n=most, cutoff=0.75)
-    similar += [candidate for candidate in classes if plain_name in candidate]
     names: list[str] = []
-    for candidate in similar:
+    for candidate in difflib.get_close_matches(plain_name, classes, n=most, cutoff=0.75):
         names += [space.names[i] for i in classes[candidate]]
     # A dictionary keeps the order of its keys, without repetitions.
     return list(dict.fromkeys(names))[:most]
+
+
+def nearest_names(name: str, space: LabelSpace, most: int = 3) -> list[str]:
+    """Names of classes that are spelt similarly, or have the name among their words, to choose from.
+
+    Words of synonyms do not count: a coho is also called blue jack, but nobody means it by "blue".
+    """
+    names = similarly_spelt(name, space, most)
+    words = _words(name)
+    if max(map(len, words), default=0) >= 4:
+        names += [class_name for class_name in space.names if words <= _words(class_name)]
+    return list(dict.fromkeys(names))[:most]
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[^\W_]+", name.casefold()))
 
 
 @dataclass(frozen=True)

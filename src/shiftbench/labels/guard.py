@@ -24,8 +24,8 @@ from shiftbench.labels.catalogue import (
     classes_named,
     label_space,
     label_spaces,
-    nearest_names,
     plain,
+    similarly_spelt,
 )
 from shiftbench.labels.space import AskedSpace, LabelSpace
 
@@ -235,7 +235,7 @@ def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
 def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) -> UnknownClassesError:
     hints = []
     for folder in unknown[:3]:
-        for name in nearest_names(folder, space, 1):
+        for name in similarly_spelt(folder, space, 1):
             hints.append(f"did you mean {name!r} for {folder!r}?")
     if len(hints) < len(unknown) and space.name in label_spaces:
         draft = f"`shiftbench data labels FOLDER --to {space.name} -o mapping.csv`"
@@ -316,11 +316,11 @@ def outcome_warnings(
     if explanation:
         direct = float((labels == top1).mean())
         text = (
-            f"labels look permuted: top-1 is {direct:.1%} as labelled, but {explanation.accuracy:.1%} "
-            f"if {explanation.mistake}"
+            f"labels look permuted: top-1 is {100 * direct:.1f} % as labelled, but "
+            f"{100 * explanation.accuracy:.1f} % if {explanation.mistake}"
         )
         advice = f"; {argument('labels')} takes the classes in the order of the model's outputs"
-        return [ResultWarning(about + text.replace("%", " %") + advice, "permuted-labels")]
+        return [ResultWarning(f"{about}{text}{advice}", "permuted-labels")]
     if chosen_to_fool:
         return []
     message = _chance_level(labels, top1, space)

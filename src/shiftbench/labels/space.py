@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import LabelError, argument, listed
+from shiftbench.errors import LabelError, MissingClassesError, argument, listed
 from shiftbench.io import html
 
 Scores = NDArray[np.float32]
@@ -127,7 +127,7 @@ class LabelSpace:
             source: The space that a model's scores are over.
 
         Raises:
-            LabelError: The source lacks classes of this space.
+            MissingClassesError: The source lacks classes of this space.
         """
         if source.keys == self.keys:
             return Projection("identity", tuple((i,) for i in range(len(self))))
@@ -136,16 +136,18 @@ class LabelSpace:
             # A class that is declared without members is meant so; one whose members the source lacks is not.
             empty = [self.keys[i] for i, group in enumerate(groups) if not group and self.members[i]]
             if empty or not any(groups):
-                raise LabelError(
+                raise MissingClassesError(
                     f"{len(empty)} classes of {self.name!r} have no member in {source.name!r}",
+                    len(empty),
                     found=", ".join(empty[:5]),
                 )
             return Projection("max", groups)
         missing = [key for key in self.keys if key not in source]
         if missing:
-            raise LabelError(
+            raise MissingClassesError(
                 f"a model over {source.name!r} can't be scored over {self.name!r}: "
                 f"{len(missing)} of {len(self)} classes are missing",
+                len(missing),
                 found=f"no {', '.join(missing[:5])}",
                 expected=f"all classes of {self.name!r}",
                 hint=f"check the model's label space: {argument('labels')}",

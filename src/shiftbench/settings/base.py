@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 from shiftbench.errors import SettingError, argument, check_names
 from shiftbench.io import html
@@ -104,29 +105,141 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class SuiteOptions:
-    """What a suite may depend on.
+class LeftOut:
+    """A setting of a suite that a run does not evaluate.
 
     Attributes:
-        severities: Severities of corruptions.
-        corruptions: Names of corruptions; empty: those of the suite.
-        source: How corrupted images come to be.
-        frost_textures: A folder with the original frost images, or "procedural"; None takes what the machine has.
-        data_name: The name of the user's own dataset, for suites that work on any.
+        setting: Name of the setting.
+        reason: Why it is left out, for people.
+        model: The model that is not evaluated in it; None: no model is, because the setting has no data.
+        missing_classes: Number of the setting's classes that the model lacks; 0 if the reason is another one.
+    """
+
+    setting: str
+    reason: str
+    model: str | None = None
+    missing_classes: int = 0
+
+    @property
+    def title(self) -> str:
+        """The setting, and the model if the others are evaluated in it."""
+        if self.model is None:
+            return self.setting
+        return f"{self.setting} ({self.model})"
+
+    def as_dict(self) -> dict[str, object]:
+        """As JSON-able data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ShiftOptions:
+    """Which corruptions are evaluated, and how corrupted images come to be: the argument ``shifts`` of ``evaluate``.
+
+    Each field is also a keyword argument of ``evaluate`` (``ShiftKeywords``), which takes single values, too.
+
+    Attributes:
+        severities: Severities of corruptions, from 1 to 5.
+        corruptions: Names of corruptions or perturbations; empty: those of the suite.
+        source: ``"in-memory"``: images are corrupted as they are needed; ``"jpeg-85"``: then compressed like the
+            released files; ``"on-disk"``: the released files are read.
+        frost_textures: Folder with the original frost images, or ``"procedural"``; None takes what the machine has.
         style_network: Weights of an AdaIN network, for ``style_transfer``.
         styles: Folder of paintings, for ``style_transfer``; None takes those that the network remembers.
+
+    Example:
+        >>> ShiftOptions(severities=(1, 5), corruptions=("fog", "frost"), frost_textures="procedural").severities
+        (1, 5)
     """
 
     severities: tuple[float, ...] = (1, 2, 3, 4, 5)
     corruptions: tuple[str, ...] = ()
     source: Source = "in-memory"
     frost_textures: str | None = None
-    data_name: str = "data"
     style_network: str | None = None
     styles: str | None = None
 
     def __post_init__(self) -> None:
         check_names("source of corrupted images", [self.source], get_args(Source))
+        for name in ("severities", "corruptions"):
+            value = getattr(self, name)
+            if not isinstance(value, tuple):
+                raise SettingError(
+                    f"{name} of ShiftOptions is not a tuple",
+                    found=f"{name}={value!r}",
+                    expected=f"a tuple, such as {_TUPLE_EXAMPLES[name]}",
+                )
+
+
+class ShiftKeywords(TypedDict, total=False):
+    """The fields of ``ShiftOptions`` as keyword arguments: one value or several, and texts or paths."""
+
+    severities: float | Sequence[float]
+    corruptions: str | Sequence[str]
+    source: Source
+    frost_textures: str | Path | None
+    style_network: str | Path | None
+    styles: str | Path | None
+
+
+#: How a tuple with one value is written in Python.
+_TUPLE_EXAMPLES = {"severities": "(3,)", "corruptions": "('fog',)"}
+
+
+def shift_options(keywords: ShiftKeywords) -> ShiftOptions:
+    """The options of keyword arguments, with single values in tuples and paths as texts."""
+    fields_of_options: dict[str, object] = {}
+    for name, value in keywords.items():
+        if name == "severities":
+            fields_of_options[name] = _severities(value)
+        elif name == "corruptions":
+            fields_of_options[name] = tuple(split_names(value))
+        elif isinstance(value, Path):
+            fields_of_options[name] = str(value)
+        else:
+            fields_of_options[name] = value
+    make: Callable[..., ShiftOptions] = ShiftOptions
+    return make(**fields_of_options)
+
+
+def _severities(value: object) -> tuple[float, ...]:
+    if isinstance(value, int | float):
+        return (value,)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise SettingError("severities are numbers", found=repr(value), expected="3, or (1, 3, 5)")
+    return tuple(value)
+
+
+def split_names(names: object) -> list[str]:
+    """Names in a list, or in a text with commas between them."""
+    if isinstance(names, str):
+        return [name for name in names.split(",") if name]
+    if isinstance(names, Iterable):
+        return list(names)
+    raise SettingError("not a list of names", found=repr(names), expected="'fog,snow', or ['fog', 'snow']")
+
+
+@dataclass(frozen=True)
+class SuiteOptions(ShiftOptions):
+    """What a suite may depend on: the options of its shifts, and the name of the user's data.
+
+    Attributes:
+        severities: As in ``ShiftOptions``.
+        corruptions: As in ``ShiftOptions``.
+        source: As in ``ShiftOptions``.
+        frost_textures: As in ``ShiftOptions``.
+        style_network: As in ``ShiftOptions``.
+        styles: As in ``ShiftOptions``.
+        data_name: The name of the user's own dataset, for suites that work on any.
+    """
+
+    data_name: str = "data"
+
+    @classmethod
+    def of(cls, shifts: ShiftOptions, data_name: str) -> SuiteOptions:
+        """The options of ``evaluate`` for the user's data."""
+        values = {field.name: getattr(shifts, field.name) for field in fields(ShiftOptions)}
+        return cls(**values, data_name=data_name)
 
 
 SuiteBuilder = Callable[[SuiteOptions], list[Setting]]

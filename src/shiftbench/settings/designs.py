@@ -11,14 +11,54 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import SettingError, argument, check_names
+from shiftbench.errors import SettingError, argument, check_integer, check_names
 from shiftbench.settings.base import DesignPart, Setting, Suite
 from shiftbench.shifts.assigned import Assigned, ShiftAssignment
 
-Design = Literal["full", "one-pass"]
+DesignName = Literal["full", "one-pass"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which images are evaluated in which settings, and how many: the argument ``design`` of ``evaluate``.
+
+    Each field but the name is also a keyword argument of ``evaluate`` (``DesignKeywords``): ``design="one-pass",
+    budget="60s"`` is short for ``design=Design("one-pass", budget="60s")``.
+
+    Attributes:
+        name: ``"full"``: every image in every setting; ``"one-pass"``: every image clean and under one of the suite's
+            shifts, which estimates the numbers of the full grid with intervals for that.
+        passes: With ``"one-pass"``: number of shifts per image.
+        budget: With ``"one-pass"``: as many images as a time (``"60s"``, ``"5m"``) or a number of forward passes per
+            model (``5000``) allows.
+        width: With ``"one-pass"``: as many images as it takes to know mean accuracy to plus or minus this many
+            percentage points (0.5), within the budget. A pilot measures speed and variance.
+    """
+
+    name: DesignName = "full"
+    passes: int = 1
+    budget: str | float | None = None
+    width: float | None = None
+
+    def __post_init__(self) -> None:
+        check_names("design", [self.name], get_args(DesignName))
+        check_integer("passes", self.passes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every image is evaluated in every setting, and nothing else is asked for."""
+        return self == Design()
+
+
+class DesignKeywords(TypedDict, total=False):
+    """The fields of ``Design``, besides its name, as keyword arguments."""
+
+    passes: int
+    budget: str | float | None
+    width: float | None
 
 
 @dataclass(frozen=True)
@@ -34,16 +74,15 @@ class OnePass:
     name: str = "one-pass"
 
 
-def find_design(name: str, passes: int, seed: int) -> OnePass:
-    """The design of that name, unless it is the full one, which has no passes."""
-    check_names("design", [name], get_args(Design))
-    if name == "full":
+def one_pass(design: Design, seed: int) -> OnePass:
+    """The one-pass design that is asked for; an error if only passes or limits of one are."""
+    if design.name == "full":
         raise SettingError(
             "passes, budget and width choose images of a design",
             found="the full design, which evaluates all",
             hint=f"add {argument('design', 'one-pass')}",
         )
-    return OnePass(passes, seed)
+    return OnePass(design.passes, seed)
 
 
 def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass) -> Suite:

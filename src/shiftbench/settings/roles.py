@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
+from shiftbench.datasets.catalogue import dataset_kinds, listed_path, open_dataset, open_named
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
-from shiftbench.datasets.subset import TESTBED_LIST, balanced, per_class, sample, testbed_tenth
+from shiftbench.datasets.subset import TESTBED_LIST, per_class, proportional, sample, testbed_tenth
 from shiftbench.errors import SettingError, argument, check_integer, check_names
-from shiftbench.io.downloads import file_name, is_web_address, web_copy, without_secrets
+from shiftbench.io.downloads import file_name, is_web_address, without_secrets
+from shiftbench.io.hub import is_hub_address
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import AskedSpace
 from shiftbench.settings.base import Setting, Suite
@@ -33,7 +34,7 @@ class Selection:
         per_class: Maximum number of images per class.
         sample: Size of a random sample.
         seed: Seed of all random numbers.
-        balanced: Whether the sample has as many images of each class as of any other, as designs need it.
+        balanced: Whether each class has the same share in the sample as in the dataset, as designs need it.
         subset: ``"testbed-10percent"``: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list;
             in the suite ``testbed-213``, as there, for corruptions and attacks only.
     """
@@ -71,7 +72,7 @@ class Selection:
         if self.per_class is not None:
             dataset = per_class(dataset, self.per_class, seed=self.seed)
         if self.sample is not None:
-            take_sample = balanced if self.balanced else sample
+            take_sample = proportional if self.balanced else sample
             dataset = take_sample(dataset, self.sample, seed=self.seed)
         return dataset
 
@@ -229,8 +230,10 @@ def _source(setting: Setting, suite: Suite, data: Data) -> tuple[str, DataSource
 
 
 def _located(source: str | Location) -> Location:
-    """The path of a source; a file on the web is fetched, and kept in the cache."""
-    return web_copy(str(source)) if is_web_address(source) else place(source)
+    """The path of a source; what is on the web or on a hub is fetched, and kept in the cache."""
+    if is_web_address(source) or is_hub_address(source):
+        return listed_path(source)
+    return place(source)
 
 
 _NOT_GIVEN = "no data was given for it"

@@ -5,6 +5,10 @@ from .attacks.autoattack import AutoAttack as AutoAttack
 from .attacks.checks import check_attack as check_attack
 from .base import NoShift as NoShift
 from .base import Shift as Shift
+from .base import rebuild_shift as rebuild_shift
+from .base import shift_kinds as shift_kinds
+from .check import check_corruption as check_corruption
+from .check import check_shift as check_shift
 from .corruptions.api import Corrupt as Corrupt
 from .corruptions.api import Corruption as Corruption
 from .corruptions.api import corrupt as corrupt

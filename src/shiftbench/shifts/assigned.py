@@ -31,8 +31,8 @@ def assign(ids: Sequence[str], labels: Labels, shifts: int, *, seed: int = 0, tu
     It depends on the seed, the image ids and their classes alone, not on the order of the images. The classes take
     turns, each with its images in a seeded order; an image gets a shift that its class met least so far, of those one
     that the fewest images met, of those the first in a seeded order. So every class meets all shifts equally often to
-    within one image, all images do so nearly, and the images that ``datasets.subset.balanced`` or ``per_class``
-    choose with this seed are assigned as they are among all.
+    within one image, and all images do so nearly. The images that ``datasets.subset.per_class`` chooses with this seed
+    are assigned as they are among all, and so are those of ``proportional`` if all classes have the same size.
     """
     order = np.array(sorted(range(shifts), key=lambda shift: seeded_rank(seed, "shift", shift)), np.int64)
     met = np.zeros(shifts, np.int64)

@@ -217,6 +217,13 @@ def rebuild_shift(record: Mapping[str, object], description: Mapping[str, object
 
     With ``description`` (``ShiftRecord.description`` of a result) the shift must still describe itself so; a newer
     generator, other frost textures or a missing plugin would give other pixels.
+
+    Args:
+        record: What ``Shift.record()`` gave.
+        description: What ``Shift.describe()`` gave in the run, if the pixels must be the same.
+
+    Raises:
+        ShiftError: If no such kind of shift is installed, or if it would give other pixels.
     """
     kind = str(record.get("shift", ""))
     if kind not in shift_kinds:

@@ -113,8 +113,12 @@ def _noise(noise: Callable[..., object], levels: Sequence[float]) -> Make:
     return make
 
 
-def _each(frame: Callable[[Pixels, int], Pixels], *, cropped: bool, frames: int = FRAMES) -> Make:
-    """Frame by frame from the cropped image, or from the whole one, whose frames are then cropped."""
+def _frame_by_frame(frame: Callable[[Pixels, int], Pixels], *, cropped: bool, frames: int = FRAMES) -> Make:
+    """A sequence whose frames do not depend on each other: ``frame`` makes one from the image and its number.
+
+    ``cropped`` frames are made of the centre of the image. Others are made of the whole image and cropped afterwards,
+    so that what moves into the frame is image and not border.
+    """
 
     def make(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
         if cropped:
@@ -132,15 +136,17 @@ _PLAIN: dict[str, Make] = {
     "gaussian_noise": _noise(gaussian_noise, (0.03, 0.05, 0.08)),
     "shot_noise": _noise(shot_noise, (300.0, 120.0, 60.0)),
     "speckle_noise": _noise(speckle_noise, (0.05, 0.1, 0.15)),
-    "motion_blur": _each(lambda x, i: trail(x, 10, 3, (i - 30) * 4.0), cropped=True),
-    "brightness": _each(lambda x, i: np.asarray(brightness(x, ((i - 15) * 2 / 100.0,), None)), cropped=True),
-    "gaussian_blur": _each(lambda x, i: gaussian_blur_levels(x, 0.25 + 0.035 * i, truncate=6.0), cropped=True),
-    "translate": _each(
+    "motion_blur": _frame_by_frame(lambda x, i: trail(x, 10, 3, (i - 30) * 4.0), cropped=True),
+    "brightness": _frame_by_frame(lambda x, i: np.asarray(brightness(x, ((i - 15) * 2 / 100.0,), None)), cropped=True),
+    "gaussian_blur": _frame_by_frame(
+        lambda x, i: gaussian_blur_levels(x, 0.25 + 0.035 * i, truncate=6.0), cropped=True
+    ),
+    "translate": _frame_by_frame(
         lambda image, i: _affine(image, shift=i - 20.0, smooth=False), cropped=False, frames=TRANSLATE_FRAMES
     ),
-    "rotate": _each(lambda image, i: _affine(image, angle=i - 15.0), cropped=False),
-    "scale": _each(lambda image, i: _affine(image, scale=(i * 2.5 + 40) / 100.0), cropped=False),
-    "shear": _each(lambda image, i: _affine(image, shear=i - 15.0), cropped=False),
+    "rotate": _frame_by_frame(lambda image, i: _affine(image, angle=i - 15.0), cropped=False),
+    "scale": _frame_by_frame(lambda image, i: _affine(image, scale=(i * 2.5 + 40) / 100.0), cropped=False),
+    "shear": _frame_by_frame(lambda image, i: _affine(image, shear=i - 15.0), cropped=False),
 }
 for _name, _make in _PLAIN.items():
     PERTURBATIONS.add(_name, _make)

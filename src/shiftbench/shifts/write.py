@@ -20,9 +20,9 @@ from PIL import Image
 from shiftbench._version import __version__
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.arrays import ArrayDataset
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import Dataset, Decoding
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.geometry import Geometry, centre_crop
+from shiftbench.datasets.geometry import Geometry, centre_crop, check_choice
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
@@ -84,6 +84,9 @@ def write_corruptions(
     styles: str | Path | None = None,
     labels: LabelSpace | str | None = None,
     shard_size: int = SHARD_SIZE,
+    exif: Literal["ignore", "apply"] = "ignore",
+    alpha: Literal["drop", "white", "black"] = "drop",
+    verify: bool = False,
     progress: bool = False,
 ) -> CorruptionsWritten:
     """Write corrupted copies of ``source`` to ``destination``.
@@ -110,10 +113,16 @@ def write_corruptions(
         styles: For ``style_transfer``: folder of paintings; default: those that the network remembers.
         labels: Label space of the source, needed where classes are written as numbers and it does not name them.
         shard_size: Images per shard.
+        exif: Whether the orientation in a file's EXIF data is applied. The copies have no such data.
+        alpha: Transparent images lose their alpha channel (``"drop"``) or are laid on a background.
+        verify: Whether the files of a tree are read and compared with the digests of what was written; those that
+            differ are written again. Without it only their sizes are compared.
         progress: Whether a progress bar is shown.
     """
     options = {"frost_textures": frost_textures, "network": style_network, "styles": styles}
     shifts = chosen_shifts(names, severities, options)
+    check_choice("exif", exif, ("ignore", "apply"))
+    check_choice("alpha", alpha, ("drop", "white", "black"))
     dataset = _open(source, labels, tree=format in (None, "tree"))
     base = dataset
     while isinstance(base, Subset):
@@ -121,6 +130,8 @@ def write_corruptions(
     layout = format or _natural_format(base)
     if layout not in FORMATS:
         raise StoreError(f"unknown format {layout!r}", expected=", ".join(FORMATS))
+    if verify and layout != "tree":
+        raise StoreError("only the files of a tree have digests to verify", found=f"format {layout!r}")
     target = place(destination)
     if is_object(target):
         raise StoreError("the destination is in an object store", found=target, hint="write to a folder, then copy it")
@@ -131,7 +142,8 @@ def write_corruptions(
         raise ShiftError("size and resize=False exclude each other", found=f"size {size}")
     if resize and size is None and not isinstance(base, ArrayDataset):
         size = 224
-    copies = CorruptedCopies(dataset, shifts, preparation(size), Encoding(lossless=lossless), seed)
+    encoding = Encoding(lossless=lossless)
+    copies = CorruptedCopies(dataset, shifts, preparation(size), encoding, seed, Decoding(exif, alpha))
     recipe = copies.recipe(layout, shard_size)
     record = OutputRecord(
         target,
@@ -148,6 +160,7 @@ def write_corruptions(
         shard=Shard.parse(shard),
         workers=workers,
         executor=executor,
+        verify=verify,
         progress=progress,
     )
     return CorruptionsWritten(
@@ -220,9 +233,16 @@ class CorruptedCopies(Variants):
     """Every image under every corruption at every severity."""
 
     def __init__(
-        self, dataset: Dataset, shifts: Sequence[Corruption], prepare: Preparation, encoding: Encoding, seed: int
+        self,
+        dataset: Dataset,
+        shifts: Sequence[Corruption],
+        prepare: Preparation,
+        encoding: Encoding,
+        seed: int,
+        decoding: Decoding,
     ) -> None:
-        self.source = self._dataset = dataset
+        self.source = self._dataset = dataset.decoded_as(decoding)
+        self._decoding = decoding
         self.names = [f"{shift.corruption}/{shift.severity:g}" for shift in shifts]
         self.encoding = encoding
         self._shifts = shifts
@@ -277,6 +297,9 @@ class CorruptedCopies(Variants):
                 "fingerprint": dataset.fingerprint,
             },
         }
+        if self._decoding != Decoding():
+            # The default is left out, so that folders from before it could be chosen can be extended.
+            recipe["decoding"] = asdict(self._decoding)
         if layout == "arrays":  # an array holds all its severities
             recipe["severities"] = sorted({float(shift.severity) for shift in self._shifts})
         if layout in ("shards", "huggingface"):

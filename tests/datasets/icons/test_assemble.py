@@ -27,6 +27,7 @@ from shiftbench.jobs.executors import ProcessExecutor
 from shiftbench.outputs.record import workshop
 from tests.datasets.icons.making import place, png, source, svg, tgz, wheel
 from tests.datasets.makers import assert_conforms
+from tests.raised import raises
 
 Sources = tuple[IconSource, ...]
 
@@ -191,7 +192,7 @@ def test_a_folder_of_the_first_version_is_continued(small: Sources, tmp_path: Pa
     record = json.loads((folder / "icons.json").read_text())
     old = {"format": 1, "options": record["recipe"]["options"], "styles": record["styles"]}
     (folder / "icons.json").write_text(json.dumps(old))
-    with pytest.raises(StoreError, match="different option"):
+    with raises(StoreError, found="64", expected="32"):
         assemble(folder, size=32, progress=False)
     assert assemble(folder, progress=False).written == 4
     assemble(tmp_path / "new", progress=False)
@@ -238,11 +239,11 @@ def test_bad_options_are_refused_before_anything_is_made(
 def test_a_folder_of_other_things_is_left_alone(small: Sources, tmp_path: Path) -> None:
     (tmp_path / "airplane").mkdir()
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(StoreError, match="other files"):
+    with raises(StoreError, found="airplane, cache", expected="an empty folder, or one with icons.json"):
         assemble(tmp_path, progress=False)
     assert sorted(tmp_path.iterdir()) == before
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="not a folder"):
+    with raises(StoreError, found="a file"):
         assemble(tmp_path / "file", progress=False)
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -255,7 +256,7 @@ def test_without_the_rasteriser_nothing_is_fetched(
     small: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"shiftbench\[icons\]"):
+    with raises(MissingExtraError, hint="pip install 'shiftbench[icons]'"):
         assemble(tmp_path / "icons", progress=False)
     assert not (tmp_path / "icons").exists()
 
@@ -274,7 +275,7 @@ def test_the_sources_name_what_they_need() -> None:
         assert [found.rendition for found in own] == list(range(len(own)))
     assert all(found.is_open for found in choose_sources("open")[1])
     assert "apple" not in {found.style for found in choose_sources("open")[1]}
-    with pytest.raises(UnknownNameError, match="did you mean 'google'"):
+    with raises(UnknownNameError, name="gogle", hint="did you mean 'google' or 'offline'?"):
         choose_sources(["gogle"])
 
 
@@ -318,6 +319,7 @@ assembling.assemble(sys.argv[1], styles="offline", cap=5, size=32, workers=1, pr
 """
 
 
+@pytest.mark.reliability("kills")
 def test_killed_in_the_middle_it_continues_to_the_same_folder(offline: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     process = subprocess.Popen([sys.executable, "-c", _SLOWLY, str(folder)])

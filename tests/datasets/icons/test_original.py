@@ -16,6 +16,7 @@ from shiftbench.errors import DatasetError, LabelError
 from tests.commands import call
 from tests.datasets.icons.originals import CLASSES, NAMES, original_folder, original_npy
 from tests.datasets.makers import assert_conforms, class_folders
+from tests.raised import raises
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_a_damaged_npy_file_is_refused(tmp_path: Path, value: bytes) -> None:
 
 def test_an_array_of_that_name_is_refused_with_the_reason(tmp_path: Path) -> None:
     np.save(tmp_path / "icons-50.npy", np.zeros((4, 32, 32, 3), np.uint8))
-    with pytest.raises(DatasetError, match="not one object"):
+    with raises(DatasetError, found="ValueError: an array of uint8 (4, 32, 32, 3), not one object"):
         open_dataset(tmp_path / "icons-50.npy")
 
 
@@ -105,7 +106,7 @@ def test_other_folders_are_not_taken_for_icons(tmp_path: Path) -> None:
     other = class_folders(tmp_path / "other", CLASSES)
     assert recognise_path(other) == ("folder", "a folder of 50 class folders")
     assert len(open_dataset(other, space="icons-50")) == 100
-    with pytest.raises(DatasetError, match="not named as those of Icons-50"):
+    with raises(DatasetError, found="airplane/0.png", expected="<style>_<rendition>_<subtype>.png"):
         open_dataset(f"icons:{other}")
     with pytest.raises(LabelError):
         open_dataset(f"icons:{class_folders(tmp_path / 'cats', ['cats', 'dogs'])}")
@@ -113,7 +114,7 @@ def test_other_folders_are_not_taken_for_icons(tmp_path: Path) -> None:
 
 def test_another_label_space_is_refused(folder: Path) -> None:
     assert len(open_dataset(folder, space="icons-50")) == len(NAMES)
-    with pytest.raises(DatasetError, match="cifar-10"):
+    with raises(DatasetError, found="the label space 'cifar-10'", expected="icons-50"):
         open_dataset(folder, space="cifar-10")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.check import CheckResult
+from shiftbench.conformance import CheckResult
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels
 from shiftbench.shifts.attacks.attack import Attack, Attacked, fgsm
@@ -126,23 +126,20 @@ def _check_loss(trials: _Trials, ladder: Sequence[Attacked]) -> list[CheckResult
     rising = all(after >= before - 1e-3 * abs(before) for before, after in pairwise(losses))
     losses_text = ", ".join(f"{loss:.3g}" for loss in losses)
     radii_text = ", ".join(f"{eps:g}" for eps in LADDER)
+    loss_check = CheckResult(
+        "the loss rises with eps", rising and losses[-1] > losses[0], f"{losses_text} at {radii_text} / 255"
+    )
     one_step = trials.run(fgsm("fgsm", "linf", LADDER[-1] / 255))
     one_step_loss = float(one_step.losses.mean())
     right_after_one = int(trials.still_right(one_step).sum())
     right_after_many = int(trials.still_right(ladder[-1]).sum())
-    return [
-        CheckResult(
-            "the loss rises with eps",
-            rising and losses[-1] > losses[0],
-            f"{losses_text} at {radii_text} / 255",
-        ),
-        CheckResult(
-            "many steps are as strong as one",
-            losses[-1] >= one_step_loss and right_after_many <= right_after_one,
-            f"at {LADDER[-1]:g} / 255 loss {losses[-1]:.3g} against {one_step_loss:.3g}, "
-            f"right {right_after_many} against {right_after_one}",
-        ),
-    ]
+    step_check = CheckResult(
+        "many steps are as strong as one",
+        losses[-1] >= one_step_loss and right_after_many <= right_after_one,
+        f"at {LADDER[-1]:g} / 255 loss {losses[-1]:.3g} against {one_step_loss:.3g}, "
+        f"right {right_after_many} against {right_after_one}",
+    )
+    return [loss_check, step_check]
 
 
 def _check_restarts(trials: _Trials, single_run: Attacked) -> list[CheckResult]:
