@@ -14,13 +14,14 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # For example: make environments ENVIRONMENTS_OPTIONS="--python 3.12"
 ENVIRONMENTS_OPTIONS ?=
 
-.PHONY: demo test lint javascript unit environments fresh soak docs bench performance clean help
+.PHONY: demo test lint javascript unit coverage environments fresh soak docs bench performance clean help
 
 help:
 	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
 	@echo "make test         lint, types, the whole test suite, and the README's commands in a fresh environment"
 	@echo "make bench        all benchmarks, and docs/performance.md from them"
 	@echo "make soak         the long tests, and docs/reliability.md from them; then make environments"
+	@echo "make coverage     the test suite, and which lines and branches of the core it does not run"
 	@echo "make environments the documented commands on every Python here, with the oldest and newest dependencies"
 	@echo "make docs         the documentation site in site/, its tutorials run and its links checked"
 
@@ -45,9 +46,13 @@ node_modules/.package-lock.json: package.json package-lock.json
 	@touch $@
 
 # The workers share compiled tests, also where Python is told to write no bytecode.
-unit soak: export PYTHONDONTWRITEBYTECODE =
+unit coverage soak: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_OPTIONS)
+
+# The same tests take about half as long again when branches are counted, so that `make test` does not.
+coverage: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" --cov --cov-report=term-missing $(PYTEST_OPTIONS)
 
 soak: $(VENV)/.dev
 	bash scripts/system-packages $(SOAK_SYSTEM)

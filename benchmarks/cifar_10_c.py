@@ -39,7 +39,7 @@ Do not compare the accuracies below with numbers from the released files without
 """
 
 _NOTE = """Accuracy in %. The 95 % interval of the clean accuracy is that of Clopper and Pearson; intervals of means
-over settings come from a bootstrap over images, with the same resamples in every setting. They show how much a
+over settings are Student's over images. They show how much a
 number would change with another sample of test images, not with another training run.
 
 The input of the classifier is (x - 128) / 128, as in the training script of its package. The package's log reports

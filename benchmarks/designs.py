@@ -137,7 +137,10 @@ def less_variance_than_a_sample(grid: FullGrid) -> float:
     """How many times the variance of the mean error is larger, if the same number of forward passes is spent on all
     shifts of a random sample of images."""
     shifts = grid.wrong.shape[1]
-    return float(shifts * grid.wrong.mean(axis=1).var(ddof=1) / grid.wrong.var(axis=0, ddof=1).mean())
+    # An image costs two passes in the design (one of them clean), and one more than there are shifts in the sample.
+    images_per_sampled_image = (shifts + 1) / 2
+    variance_ratio = grid.wrong.mean(axis=1).var(ddof=1) / grid.wrong.var(axis=0, ddof=1).mean()
+    return float(images_per_sampled_image * variance_ratio)
 
 
 def seconds(workspace: Path, **options: object) -> float:

@@ -32,8 +32,12 @@ POLICIES = {
 }
 
 
-def simulated(rng: np.random.Generator, n: int, disagreement: float, one_pass: bool) -> list[GateSetting]:
-    """Models that are right on 80 % of the images, clean and corrupted, and lose as many answers as they win."""
+def simulated(
+    rng: np.random.Generator, n: int, disagreement: float, one_pass: bool, drop: float = 0.0
+) -> list[GateSetting]:
+    """Models that are right on 80 % of the images, clean and corrupted; the candidate has this drop everywhere."""
+    lost = (disagreement + drop) / 2 / 0.8
+    won = (disagreement - drop) / 2 / 0.2
     assigned = rng.permutation(n) % len(CORRUPTIONS)
     settings = []
     for number, name in enumerate(("val", *CORRUPTIONS)):
@@ -42,7 +46,7 @@ def simulated(rng: np.random.Generator, n: int, disagreement: float, one_pass: b
             images = np.flatnonzero(assigned == number - 1)
         count = len(images)
         was_right = rng.random(count) < 0.8
-        changed = rng.random(count) < np.where(was_right, disagreement / 1.6, disagreement / 0.4)
+        changed = rng.random(count) < np.where(was_right, lost, won)
         confidence = np.full(count, 0.8)
         observations = Observations(
             images=images,

@@ -28,6 +28,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+#: Packages whose versions the final table shows.
+SHOWN_PACKAGES = ("numpy", "scipy", "pillow", "pyarrow", "onnxruntime", "torch", "transformers", "fastapi")
 README = ROOT / "README.md"
 START = ROOT / "docs" / "start.md"
 
@@ -104,6 +106,8 @@ class Outcome:
     commands: int = 0
     problem: str = ""
     constraints: list[str] = field(default_factory=list)
+    #: What pip installed, by name.
+    versions: dict[str, str] = field(default_factory=dict)
 
     def verdict(self) -> str:
         word = "passed" if self.passed else "FAILED"
@@ -265,6 +269,12 @@ def install(environment: Environment, folder: Path, archive: Path) -> Path:
     return folder / "bin"
 
 
+def installed_versions(commands: Path) -> dict[str, str]:
+    """The versions of all packages in an environment."""
+    text = _run([str(commands / "python"), "-m", "pip", "--disable-pip-version-check", "list", "--format", "json"])
+    return {package["name"].lower(): package["version"] for package in json.loads(text)}
+
+
 def try_out(environment: Environment, commands: Path, folder: Path) -> int:
     """Run the documented commands in a folder with data, and return their number. A wrong outcome raises an error."""
     # Nothing of the Python that runs this script may be visible.
@@ -297,10 +307,12 @@ def _try_step(step: Step, folder: Path, env: dict[str, str]) -> None:
         raise WrongOutcomeError(f"{step.command}\n{problem}\n{text[-2000:]}")
 
 
-def _run(command: Sequence[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+def _run(command: Sequence[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """What a command prints; ``WrongOutcomeError`` if it fails."""
     completed = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     if completed.returncode != 0:
         raise WrongOutcomeError(f"{shlex.join(command)}\nexit code {completed.returncode}\n{completed.stderr[-2000:]}")
+    return completed.stdout
 
 
 def outcome_of(environment: Environment, archives: tuple[Path, Path], folder: Path) -> Outcome:
@@ -311,6 +323,7 @@ def outcome_of(environment: Environment, archives: tuple[Path, Path], folder: Pa
     archive = sdist if environment.sdist else wheel
     try:
         commands = install(environment, folder / "env", archive)
+        outcome.versions = installed_versions(commands)
         outcome.commands = try_out(environment, commands, folder / "work")
     except WrongOutcomeError as error:
         outcome.passed = False
@@ -378,12 +391,17 @@ def main() -> None:
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    """One line per environment; the problems were printed when they were found."""
+    """A line per environment, with the versions that differ most often; then what went wrong, again."""
+    width = max(len(outcome.name) for outcome in outcomes)
+    print(f"{'environment':{width}}  result  commands  seconds  installed")
     for outcome in outcomes:
-        line = f"{outcome.name:24} {outcome.verdict()}"
-        if outcome.constraints:
-            line += f"  with {' '.join(outcome.constraints)}"
-        print(line)
+        result = "passed" if outcome.passed else "FAILED"
+        versions = [f"{name} {outcome.versions[name]}" for name in SHOWN_PACKAGES if name in outcome.versions]
+        print(f"{outcome.name:{width}}  {result}  {outcome.commands:8}  {outcome.seconds:7.0f}  {', '.join(versions)}")
+    failed = [outcome for outcome in outcomes if not outcome.passed]
+    for outcome in failed:
+        print(f"\n{outcome.name}: {outcome.problem}")
+    print(f"\n{len(outcomes) - len(failed)} of {len(outcomes)} environments passed")
 
 
 if __name__ == "__main__":

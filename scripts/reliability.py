@@ -20,12 +20,21 @@ _END = "<!-- end of scoreboard -->"
 #: Group of the tests, and what is tried.
 GROUPS = {
     "kills": "SIGKILL at random moments; the same command continues to the same bytes",
-    "injected faults": "the n-th open, write, fsync, rename or unlink fails (EIO, ENOSPC) or kills the process",
+    "injected faults": "the n-th open, read, write, fsync, rename, unlink, mkdir, link or listing of a folder fails "
+    "(EIO, ENOSPC) or kills the process; counted only if the shim reports that it happened",
+    "power cuts": "the process ends at a rename; what was not forced to the disk becomes zeros, half, empty or nothing",
     "bit flips": "one bit of a file of a workspace",
     "damaged workspaces": "files truncated, emptied, replaced by other JSON or by folders; then repaired",
-    "bad inputs": "images, models, predictions, archives and output devices that are broken or hostile",
-    "silent-wrong attempts": "edited labels, copied predictions, exchanged files: a number that would be wrong",
-    "page attacks": "requests and texts against the report, the viewer and the annotation server",
+    "bad images": "files of images that are cut, damaged, too large, or something else",
+    "bad models": "files of models that are damaged, or contain code or paths",
+    "bad archives": "zip files, shards and arrays with links, devices, pickles, or members outside their folder",
+    "bombs": "small files that expand to much: archives, arrays, tables, nested texts",
+    "links in workspaces": "links to the reader's files in a stranger's workspace, then commands that write or remove",
+    "output devices": "full devices and folders in place of files as output",
+    "silent-wrong attempts": "predictions, labels, lists, images, models and results that are cut, doubled, exchanged "
+    "or of another version: a number that would be wrong",
+    "page attacks": "requests and texts against the report, the viewer and the annotation server; roles are asserted "
+    "for every answer",
 }
 
 

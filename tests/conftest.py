@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -49,6 +50,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.user_properties.append(("reliability", mark.args[0]))
 
 
+#: Warnings that no test expected: what was said, and by which test.
+_unexpected_warnings: list[str] = []
+
+
+def pytest_warning_recorded(warning_message: warnings.WarningMessage, nodeid: str) -> None:
+    _unexpected_warnings.append(f"{nodeid or 'outside of tests'}: {warning_message.message}")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A run with a warning that no test expects fails, because readers stop reading warnings that are always there.
+
+    A test that is about a warning expects it by ``pytest.warns``; a warning of a library is filtered in pyproject.toml,
+    with the reason. Turning warnings into errors would change the code under test where it catches exceptions.
+    """
+    if _unexpected_warnings and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def _write_counts(stats: Mapping[str, Sequence[pytest.TestReport]], interrupted: bool) -> None:
     """For scripts/reliability.py: every test with its outcome; if it has a group, with that and how much it tried.
 
@@ -74,6 +93,17 @@ def reference_data() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def told_of_shared_noise() -> None:
+    """``sb.corrupt`` warns once per process that images without an id share their noise.
+
+    Which test that would meet depends on the order of the tests. Those about the warning take this back.
+    """
+    from shiftbench.shifts.corruptions import api
+
+    api._warned = True
+
+
+@pytest.fixture(scope="session", autouse=True)
 def decoded_once() -> None:
     """CIFAR-10 in its large PNG files is decoded once, not for half a second by each of the tests that open it."""
     from shiftbench.datasets import cifar
@@ -95,6 +125,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     """
     if "SHIFTBENCH_COUNTS" in os.environ:
         _write_counts(terminalreporter.stats, exitstatus == pytest.ExitCode.INTERRUPTED)
+    if _unexpected_warnings:
+        terminalreporter.section("warnings that no test expects: the run fails")
+        for line in _unexpected_warnings:
+            terminalreporter.write_line(line)
     by_reason: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for report in terminalreporter.stats.get("skipped", ()):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

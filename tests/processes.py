@@ -15,6 +15,7 @@ from pathlib import Path
 PRELOADED = (
     "tests.runs.kill_target", "tests.outputs.kill_target", "tests.hardening.augmentations.kill_target",
     "tests.hardening.training.kill_target", "shiftbench.testsets.commands.serve", "shiftbench.testsets.web.app",
+    "tests.integrations.rank_target",
 )  # fmt: skip
 
 

@@ -9,14 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.base import trial_scores
 from shiftbench.classifiers.options import new_sidecar
 from shiftbench.datasets import open_dataset
-from shiftbench.errors import ShiftbenchError, naming_options
+from shiftbench.errors import (
+    DatasetError,
+    LabelError,
+    MissingClassesError,
+    ShiftbenchError,
+    naming_options,
+    raising,
+    without_credentials,
+)
 from shiftbench.hardening import load_recipe, train
 from shiftbench.hardening.training.checkpoint import refuse_other
+from shiftbench.io.atomic import parse_json, read_json
 from shiftbench.jobs import RayExecutor
 from shiftbench.jobs.base import Shard
+from shiftbench.labels.catalogue import find_label_space
 from shiftbench.reports.page.server import bind
 from shiftbench.studies.base import recognise_unit
 
@@ -83,3 +94,61 @@ def test_hints(
     with naming_options(), pytest.raises(ShiftbenchError) as caught:
         fail()
     assert as_option in str(caught.value.hint) and in_python not in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://user:SECRET@host/m.onnx", "https://***@host/m.onnx"),
+        ("file not found: https:/user:SECRET@host/m.onnx", "file not found: https:/***@host/m.onnx"),
+        ("s3://KEY:SECRET@bucket/x", "s3://***@bucket/x"),
+        ("s3://K:SECRET@b and 'https://h/a?X-Amz-Signature=SECRET' end", "s3://***@b and 'https://h/a?***' end"),
+        ("postgresql://me:SEC@RET@host/db", "postgresql://***@host/db"),
+        ("timm:resnet50@weights.pth?num_classes=7", "timm:resnet50@weights.pth?num_classes=7"),
+        ("hf:/home/me@work/model and a@b.example", "hf:/home/me@work/model and a@b.example"),
+        ("C:/images?", "C:/images?"),
+    ],
+)
+def test_errors_show_no_credentials(text: str, shown: str) -> None:
+    assert without_credentials(text) == shown
+    error = ShiftbenchError(text, found=text, expected=text, hint=text)
+    assert str(error).count(shown) == 4
+    assert error.message == shown
+    assert error.found == shown
+
+
+@pytest.mark.parametrize("suffix", [".json", ".toml"])
+def test_files_that_are_nested_too_deeply(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"classes{suffix}"
+    text = "[" * 100_000 + "]" * 100_000
+    path.write_text(text if suffix == ".json" else f"classes = {text}")
+    with pytest.raises(LabelError) as caught:
+        find_label_space(str(path))
+    assert "nested" in str(caught.value.found)
+
+
+def test_a_sidecar_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    (tmp_path / "model.onnx.json").write_text('{"preprocessing": ' + "[" * 100_000)
+    with pytest.raises(ShiftbenchError) as caught:
+        load_classifier(str(tmp_path / "model.onnx"))
+    assert "nested" in str(caught.value.found)
+
+
+@pytest.mark.parametrize("read", [read_json, lambda path: parse_json(path.read_text())])
+def test_deep_json_is_a_value_error(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="nested"):
+        read(tmp_path / "deep.json")
+    with pytest.raises(DatasetError), raising(DatasetError, "it can't be read", KeyError):
+        raise RecursionError
+
+
+def test_an_error_is_the_same_about_a_path() -> None:
+    """Its class may have other arguments than a message."""
+    error = MissingClassesError("classes are missing", 3, found="a", expected="b", hint="try c")
+    about = error.about("photos")
+    assert isinstance(about, MissingClassesError)
+    assert (about.missing, about.found, about.expected, about.hint) == (3, "a", "b", "try c")
+    assert about.message == "photos: classes are missing" and error.message == "classes are missing"
+    assert str(about).startswith("photos: classes are missing")

@@ -7,6 +7,7 @@ which registries import later.
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -17,22 +18,27 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from scripts import api_reference
 
 import shiftbench
-from shiftbench import workshops
+from shiftbench import extend, workshops
 from shiftbench.cli.commands import COMMAND_GROUP
 from shiftbench.testsets import frozen
 
 ROOT = Path(shiftbench.__file__).parent
 #: From the bottom of the package to the top, as in docs/architecture.md.
 LAYERS = (
-    "_version", "arrays", "grouping", "errors", "registry", "native", "io", "jobs", "outputs", "labels", "datasets",
-    "shifts", "classifiers", "settings", "store", "metrics", "runs", "diagnosis", "studies", "published", "reports",
-    "api", "integrations", "cli", "testsets", "hardening", "workshop_commands", "workshops", "__main__",
+    "_version", "arrays", "grouping", "errors", "conformance", "registry", "native", "io", "jobs", "outputs",
+    "labels", "datasets", "shifts", "classifiers", "settings", "store", "metrics", "runs", "diagnosis", "studies",
+    "published", "reports", "api", "integrations", "cli", "extend", "testsets", "hardening", "workshop_commands",
+    "workshops", "__main__",
 )  # fmt: skip
 #: Looks names up in all layers when they are asked for, and imports nothing.
 FACADE = "__init__"
 WORKSHOPS = ("testsets", "hardening")
+#: Layers of the plug-ins, which may import each other.
+PLUGIN_LAYERS = (["testsets"], ["hardening"], ["workshops"], ["workshop_commands"])
+EXAMPLES = ROOT.parents[1] / "examples"
 #: A module in a string, or what it defines: "shiftbench.cli.eval:app".
 MODULE_NAME = re.compile(r"(shiftbench(?:\.[a-z_][a-z0-9_]*)+)(?::\w+)?")
 
@@ -56,6 +62,62 @@ def test_the_core_knows_no_workshop() -> None:
     plugins = {*WORKSHOPS, "workshop_commands", "workshops"}
     users = {own for _, own, _, layer in _imports() if layer in plugins and own not in plugins}
     assert users == set()
+
+
+def test_workshops_use_the_public_and_the_extension_api_only() -> None:
+    """A third party could have written them: what they import from the core is documented."""
+    allowed = {(package, name) for package in api_reference.PACKAGES for name in _exports(package)}
+    allowed |= {(package, name) for package in api_reference.EXTENSION_MODULES for name in _exports(package)}
+    allowed |= {("shiftbench.extend", module) for module in extend.MODULES}
+    wrong = []
+    for path in _workshop_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for module, name in _imported_names(node):
+                if module.split(".")[1:2] not in PLUGIN_LAYERS and (module, name) not in allowed:
+                    wrong.append(f"{path.name}:{getattr(node, 'lineno', 0)} imports {name} from {module}")
+    assert wrong == []
+
+
+def test_the_workshops_share_no_private_name() -> None:
+    private = []
+    for path in _workshop_files():
+        layer = path.relative_to(ROOT).parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for module, name in _imported_names(node):
+                if name.startswith("_") and name != "__version__" and module.split(".")[1] != layer:
+                    private.append(f"{path.name} imports {name} from {module}")
+    assert private == []
+
+
+def test_the_extension_api_has_no_name_that_nobody_uses() -> None:
+    used: set[tuple[str, str]] = set()
+    modules_used_whole: set[str] = set()
+    for path in [*_workshop_files(), *sorted(EXAMPLES.rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            used.update(_imported_names(node))
+            modules_used_whole.update(f"{module}.{name}" for module, name in _imported_names(node))
+    unused = []
+    for module in api_reference.EXTENSION_MODULES:
+        if module not in modules_used_whole:
+            unused += [f"{module}.{name}" for name in _exports(module) if (module, name) not in used]
+    assert unused == []
+
+
+def _workshop_files() -> list[Path]:
+    packages = [path for name in WORKSHOPS for path in sorted((ROOT / name).rglob("*.py"))]
+    return [*packages, ROOT / "workshops.py", ROOT / "workshop_commands.py"]
+
+
+def _exports(module: str) -> list[str]:
+    names: list[str] = importlib.import_module(module).__all__
+    return names
+
+
+def _imported_names(node: ast.AST) -> list[tuple[str, str]]:
+    """What a node imports from this package, as pairs of module and name."""
+    if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "shiftbench":
+        return [(str(node.module), alias.name) for alias in node.names]
+    return []
 
 
 @cache
@@ -171,4 +233,4 @@ def test_a_plain_evaluation_loads_no_workshop_and_enters_few_modules(tmp_path: P
     assert "100.0" in done.stdout, done.stderr
     loaded, entered = (names.split() for names in done.stderr.split("MODULES")[-2:])
     assert [name for name in loaded if name.startswith(tuple(f"shiftbench.{name}" for name in WORKSHOPS))] == []
-    assert 50 < len(entered) < 110
+    assert 50 < len(entered) < 130

@@ -37,7 +37,7 @@ ELSEWHERE = {
     "testset follow-up hard pets -w W --study pets-hard": "testsets/followups/test_commands.py",
     "testset follow-up balance pets -w W": "testsets/followups/test_commands.py",
     "testset follow-up revisions pets MODEL -w W": "testsets/followups/test_commands.py",
-    "experiment hyper-parameters --data cifar-10.1=DIR": "hardening/experiments/test_run.py",
+    "experiment run hyper-parameters --data cifar-10.1=DIR": "hardening/experiments/test_run.py",
     "eval MODEL --suite testbed-213 --data FOLDER --subset testbed-10percent": "datasets/test_subset.py",
     "eval MODEL --suite corruptions --corruption style_transfer --style-network decoder.pth --styles DIR --data DIR":
         "hardening/stylizing/test_corruption.py",
@@ -54,7 +54,7 @@ SMALL = {
     "eval MODEL --data anomalies:gaussian": ["--sample", "20"],
     "eval MODEL --suite corruptions --defence": ["--corruption", "contrast", "--severity", "3"],
     "testset sample": ["--option", "min_references=1", "--per-class", "1"],
-    "experiment": ["--scale", "tiny", "--seeds", "1"],
+    "experiment run": ["--scale", "tiny", "--seeds", "1"],
     "testset follow-up half": ["--draws", "1", "--recipe", "imagenet-standard", *TINY],
 }
 #: Replaced on the page by what a user has.

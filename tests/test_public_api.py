@@ -19,6 +19,11 @@ def test_the_reference_of_python_is_current() -> None:
     assert api_reference.PAGE.read_text(encoding="utf-8") == api_reference.page()
 
 
+def test_the_reference_of_the_extension_api_is_current() -> None:
+    """If not: python scripts/api_reference.py"""
+    assert api_reference.EXTENSION_PAGE.read_text(encoding="utf-8") == api_reference.extension_page()
+
+
 def test_the_reference_of_the_command_line_is_current() -> None:
     """If not: python scripts/api_reference.py"""
     written = {page.name: page.read_text(encoding="utf-8") for page in cli_reference.FOLDER.glob("*.md")}
@@ -33,10 +38,10 @@ def test_every_page_of_the_command_line_is_in_the_navigation() -> None:
 def test_the_reference_shows_no_markup_as_text() -> None:
     assert ":class:`" not in api_reference.page()
     commands = "".join(cli_reference.pages().values())
-    assert r"cifar10_and_10.1_predictions\*.npz" in commands and "(see `--seed`)" in commands
+    assert r"'vit_\*=gpus:1,cpus:4,memory:16'" in commands and "(see `--seed`)" in commands
 
 
-@pytest.mark.parametrize("name", api_reference.PACKAGES)
+@pytest.mark.parametrize("name", [*api_reference.PACKAGES, *api_reference.EXTENSION_MODULES])
 def test_every_public_name_exists_and_is_described(name: str) -> None:
     package = importlib.import_module(name)
     assert package.__doc__ and len(set(package.__all__)) == len(package.__all__)
@@ -50,7 +55,7 @@ def test_documentation_imports_public_names_only() -> None:
         for page in PAGES
         for node in _imports(page.read_text(encoding="utf-8"))
         for name in node.names
-        if node.module not in api_reference.PACKAGES
+        if node.module not in (*api_reference.PACKAGES, *api_reference.EXTENSION_MODULES)
     ]
     assert private == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +23,9 @@ def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a run that was stopped: a test fails after its fixtures, one in them, one in its clean-up."""
     monkeypatch.setenv("SHIFTBENCH_COUNTS", str(tmp_path / "counts.json"))
     stats = {
-        "passed": [report("t1", "kills", tries=7), report("t2", None), report("t3", "bad inputs")],
+        "passed": [report("t1", "kills", tries=7), report("t2", None), report("t3", "bad images")],
         "failed": [report("t4", "kills", "failed")],
-        "error": [report("t3", "bad inputs", "failed"), report("t5", "bit flips", "failed")],
+        "error": [report("t3", "bad images", "failed"), report("t5", "bit flips", "failed")],
         "skipped": [report("t6", "kills", "skipped")],
     }
     conftest._write_counts(stats, True)
@@ -52,6 +53,15 @@ def test_tests_that_are_run_again_replace_those_that_failed(
     counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHIFTBENCH_COUNTS", str(tmp_path / "again.json"))
-    conftest._write_counts({"passed": [report("t4", "kills", tries=5), report("t3", "bad inputs")]}, False)
+    conftest._write_counts({"passed": [report("t4", "kills", tries=5), report("t3", "bad images")]}, False)
     text = written(tmp_path, counts, tmp_path / "again.json")
     assert "| 12 | 12 |" in text and "4 tests passed, 1 failed" in text and "Interrupted" in text
+
+
+def test_every_marked_group_is_on_the_page() -> None:
+    """A group that the page does not know would be counted nowhere."""
+    tests = Path(__file__).parent
+    marked: set[str] = set()
+    for file in tests.rglob("test_*.py"):
+        marked.update(re.findall(r"mark\.reliability\(\"([^\"]+)\"\)", file.read_text(encoding="utf-8")))
+    assert marked == set(reliability.GROUPS)

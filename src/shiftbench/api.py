@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shiftbench.classifiers.loading import classifier_loaders
 from shiftbench.datasets.base import Dataset
@@ -18,6 +19,7 @@ from shiftbench.io.paths import Location, ObjectPath, place
 from shiftbench.jobs.base import Executor, Failure, Shard, add_tracebacks, retry_hint
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
+from shiftbench.runs.arguments import DESIGN_KEYWORDS, KEYWORDS, EvaluateKeywords, GroupedArguments
 from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
 from shiftbench.runs.execute import (
     RunRequest,
@@ -29,7 +31,8 @@ from shiftbench.runs.execute import (
 )
 from shiftbench.runs.results import StoredResults
 from shiftbench.runs.stateful import check_stateful
-from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite, suites
+from shiftbench.settings.base import Setting, ShiftOptions, Suite, SuiteOptions, build_suite, split_names, suites
+from shiftbench.settings.designs import Design, DesignName, one_pass
 from shiftbench.settings.roles import Data, Selection, data_name, of_split
 from shiftbench.store.run_records import Call
 from shiftbench.store.workspace import Workspace
@@ -48,8 +51,6 @@ if TYPE_CHECKING:
     from shiftbench.runs.dry_run import DryRun
     from shiftbench.runs.execute import Outcome
     from shiftbench.runs.plan import RunContext
-    from shiftbench.settings.base import Suite
-    from shiftbench.settings.designs import Design
 
 
 #: Results whose numbers a notebook shows.
@@ -62,8 +63,13 @@ class Run(StoredResults):
     Attributes:
         workspace: The workspace that holds the results.
         results: The results.
-        left_out: Optional settings that were not evaluated, and why.
+        settings_left_out: Settings of the suite that were not evaluated, and why: without data, or for a model that
+            lacks their classes.
+        left_out: What ``settings_left_out`` starts with.
         models: Versions of the models in the workspace; read from it by default.
+
+    Args:
+        left_out: The settings that were left out: ``settings_left_out``.
     """
 
     def table(self, metric: str | None = None, *, level: float = 0.95) -> Table:
@@ -262,7 +268,7 @@ class Run(StoredResults):
         in_families: set[str] = set()
         for family_results in [*(family.members for family in corrupted.values()), *perturbed.values()]:
             in_families.update(result.setting for result in family_results)
-        plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in in_families]
+        plain = [entry for entry in self.shown_scores(level=level) if entry.setting not in in_families]
         tables: list[Table] = []
         if plain:
             tables.append(self.with_models(score_table(plain)))
@@ -422,16 +428,17 @@ class Run(StoredResults):
         Args:
             level: Confidence level of the intervals.
         """
-        models = self.model_facts()
+        facts = self.model_facts()
+        scores = []
+        for model, setting, score in self.shown_scores(level=level):
+            scores.append({"classifier": model, "setting": setting, **score.as_dict(), **facts[model]})
         return {
             "workspace": str(self.workspace.root),
-            "scores": [
-                {"classifier": classifier, "setting": setting, **score.as_dict(), **models[classifier]}
-                for classifier, setting, score in self.shown_scores(level=level)
-            ],
+            "scores": scores,
             "tables": [table.as_data() for table in self.overview(level=level)],
             "problems": self.problems(),
             "left_out": self.left_out,
+            "settings_left_out": [omission.as_dict() for omission in self.settings_left_out],
         }
 
 
@@ -487,7 +494,7 @@ class SharedRun(Run):
     """What is complete after one job of several that share a run; the last of them finds everything."""
 
     def __init__(self, run: Run, shard: Shard, blocks: int, waiting: int) -> None:
-        super().__init__(run.workspace, run.results, left_out=run.left_out)
+        super().__init__(run.workspace, run.results, left_out=run.settings_left_out)
         self.complete = waiting == 0
         if self.complete:
             progress = f"all {blocks} blocks are done, and joined"
@@ -505,38 +512,22 @@ def evaluate(
     workspace: str | Location | Workspace = "shiftbench-workspace",
     *,
     labels: LabelsArgument = None,
-    severities: float | Sequence[float] = (1, 2, 3, 4, 5),
-    corruptions: str | Sequence[str] = (),
-    source: Source = "in-memory",
-    frost_textures: str | Path | None = None,
-    style_network: str | Path | None = None,
-    styles: str | Path | None = None,
+    shifts: ShiftOptions | None = None,
     seed: int = 0,
     select: Selection | None = None,
     split: str | None = None,
     allow_outside: bool = False,
     metric: str | Sequence[str] = ("top1", "top5"),
     keep_scores: bool = False,
-    preprocessing: object = None,
-    name: str | Sequence[str] | None = None,
-    defences: str | Sequence[str] = (),
-    device: str = "auto",
-    batch_size: int | None = None,
-    threads: int | None = None,
+    design: Design | DesignName = "full",
+    shard: Shard | str | None = None,
+    wait: float | None = None,
     workers: int | None = None,
     executor: ExecutorName | Executor = "threads",
     progress: bool = True,
-    trust: bool = False,
-    stateful: bool = False,
-    shard: Shard | str | None = None,
-    rebalance: bool = False,
     strict: bool = False,
-    design: Design = "full",
-    passes: int = 1,
-    budget: str | float | None = None,
-    width: float | None = None,
-    wait: float | None = None,
     check: Callable[[RunContext], object] | None = None,
+    **keywords: Unpack[EvaluateKeywords],
 ) -> Run:
     """Evaluate models under the settings of a suite.
 
@@ -555,50 +546,44 @@ def evaluate(
             (``class_to_idx``, ``id2label``), or ``"folders"``. Default:
             recognised by name; a model that names none has the classes of the data, in sorted order, if it has as
             many outputs.
-        severities: Severities of corruptions, from 1 to 5: one or several.
-        corruptions: Names of corruptions or perturbations, one or several; default: those of the suite.
-        source: ``"in-memory"``: images are corrupted as they are needed; ``"jpeg-85"``: then compressed like the
-            released files; ``"on-disk"``: the released files are read.
-        frost_textures: Folder with the original frost images, or ``"procedural"``; default: what the machine has.
-        style_network: For the corruption ``"style_transfer"``: weights of an AdaIN network.
-        styles: For ``"style_transfer"``: folder of paintings; default: those that the network remembers.
+        shifts: Which corruptions, and how corrupted images come to be: ``ShiftOptions(severities=(3,))``.
         seed: Seed of the corruptions.
         select: Evaluate only a part of the data: ``Selection(per_class=10)`` or ``Selection(sample=1000)``.
         split: Which split of data that has several: ``split="test"`` is short for ``data="FOLDER/test"``.
         allow_outside: Let manifests name images outside their folder: only for manifests that you trust.
         metric: Metrics to compute later; decides how much of each prediction is stored.
         keep_scores: Store the scores of all classes, for calibration and detection.
-        preprocessing: What models were trained with: ``{"size": 32, "mean": 0.5, "std": 0.25}``, a file, or a transform
-            (see ``load_classifier``); one for all models, or a list with one per model. Default: what file or library
-            state; the rest is assumed, with a warning.
-        name: Name of the model, or a list with one name per model.
-        defences: Put before every model: ``"clahe"``, ``"denoise"``, ``"ten-crop"``.
-        device: ``"auto"``, ``"cpu"``, ``"cuda:1"``, for models that are loaded here.
-        batch_size: Images per call, for models that are loaded here; default: the model's own.
-        threads: Threads per model and worker, for models that are loaded here.
+        design: ``"full"``, or ``"one-pass"``: evaluate every image clean and under one of the suite's shifts, and
+            estimate the numbers of the full grid with intervals for that; with limits:
+            ``Design("one-pass", budget="60s")``.
+        shard: ``"3/8"`` computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
+            order or at once, on one workspace; the job that finds a result's last block joins it.
+        wait: Seconds to wait for blocks that another run on the workspace computes, before they are computed here as
+            well; default: until they are done.
         workers: Number of workers; default: one per core.
         executor: Where the work runs: ``"threads"``, ``"processes"``, ``"ray"``, or an executor.
         progress: Whether a progress bar is shown.
-        trust: Load model files that run code of their own.
-        stateful: The models change while they run, or mix the images of a batch, on purpose, such as test-time
-            adaptation (docs/models.md): each setting is evaluated as a whole by one worker, its images in an order
-            shuffled by ``seed`` and in batches of ``batch_size`` (default: 64), and the model is reset before it.
-        shard: ``"3/8"`` computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
-            order or at once, on one workspace; the job that finds a result's last block joins it.
-        rebalance: With ``shard``: after its own part, the job computes blocks that other jobs have not begun.
         strict: Raise StrictRunError, after everything is stored, where there would be warnings: permuted labels,
             chance level, assumed preprocessing, an orientation or transparency of images that nobody said to ignore,
             skipped images, missing predictions.
-        design: ``"full"``, or ``"one-pass"``: evaluate every image clean and under one of the suite's shifts, and
-            estimate the numbers of the full grid with intervals for that.
-        passes: With ``design="one-pass"``: number of shifts per image.
-        budget: With ``design="one-pass"``: evaluate as many images as a time (``"60s"``, ``"5m"``) or a number of
-            forward passes per model (``5000``) allows.
-        width: With ``design="one-pass"``: evaluate as many images as it takes to know mean accuracy to plus or minus
-            this many percentage points (0.5), within the budget. A pilot measures speed and variance.
-        wait: Seconds to wait for blocks that another run on the workspace computes, before they are computed here as
-            well; default: until they are done.
         check: Called with the plan before anything is computed; an exception it raises ends the run.
+        **keywords: Options of the models, and short forms for the fields of ``shifts``, ``design`` and ``shard``.
+
+            Models that are loaded here: ``preprocessing`` is what they were trained with: ``{"size": 32, "mean": 0.5,
+            "std": 0.25}``, a file, or a transform (see ``load_classifier``); one for all models, or a list with one per
+            model. Default: what file or library state; the rest is assumed, with a warning. ``name``: name of the
+            model, or a list with one name per model. ``defences``: put before every model: ``"clahe"``,
+            ``"denoise"``, ``"ten-crop"``. ``device``: ``"auto"``, ``"cpu"``, ``"cuda:1"``. ``batch_size``: images per
+            call; default: the model's own. ``threads``: threads per model and worker. ``trust``: load model files
+            that run code of their own. ``stateful``: the models change while they run, or mix the images of a batch,
+            on purpose, such as test-time adaptation (docs/models.md): each setting is evaluated as a whole by one
+            worker, its images in an order shuffled by ``seed`` and in batches of ``batch_size`` (default: 64), and
+            the model is reset before it.
+
+            Short forms: ``severities``, ``corruptions``, ``source``, ``frost_textures``, ``style_network`` and
+            ``styles`` are those of ``ShiftOptions``, and take single values, too (``severities=3``); ``passes``,
+            ``budget`` and ``width`` are those of ``Design``; ``rebalance=True``: after its own part, the job computes
+            blocks that other jobs have not begun.
 
     Returns:
         The results, to look at: ``run.table()``, ``run.metrics()``, ``run.plot``, ``run.report("report.html")``,
@@ -616,89 +601,84 @@ def evaluate(
         0.945
     """
     arguments = dict(locals())
-    data = of_split(data, split)
+    groups = GroupedArguments.of(shifts, design, shard, keywords)
     check_integer("seed", seed, None)
-    check_integer("passes", passes)
-    own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
-    store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     if data is None:
         _check_order(classifiers, suite)
-    options = suite_options(data, severities, corruptions, source, frost_textures, style_network, styles)
-    built_suite = build_suite(suite, options)
+    data = of_split(data, split)
+    is_sampled = not groups.design.is_full
     if select is not None:
-        built_suite = select.settings(built_suite)
-    designed = design != "full" or passes != 1 or budget is not None or width is not None
-    if designed and select is not None:
-        select = replace(select, balanced=True)
-
-    load = partial(
-        load_classifiers,
-        classifiers,
-        preprocessing=preprocessing,
-        name=name,
-        defences=defences,
-        device=device,
-        batch_size=batch_size,
-        threads=threads,
-        trust=trust,
-        stateful=stateful,
+        select = replace(select, balanced=is_sampled or select.balanced)
+    built_suite = _build_suite(suite, groups.shifts, data, select)
+    store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    load = partial(load_classifiers, classifiers, **groups.models)
+    inputs = open_inputs(
+        built_suite, data, find_label_space(labels), load, selection=select, allow_outside=allow_outside
     )
-    label_space = find_label_space(labels)
-    inputs = open_inputs(built_suite, data, label_space, load, selection=select, allow_outside=allow_outside)
-    built_suite = with_metrics(built_suite, inputs.datasets)
     models = inputs.classifiers.values()
-    check_stateful(models, designed=designed, shared=own_shard is not None)
+    check_stateful(models, designed=is_sampled, shared=groups.shard is not None)
     behaviour_notes, watch = settle_behaviour(models, store)
-
     request = RunRequest(
         store,
         inputs.classifiers,
-        inputs.left_out,
+        inputs.without_data,
         data,
-        metric_names=_names(metric),
+        metric_names=split_names(metric),
         keep_scores=keep_scores,
         seed=seed,
         watch=watch,
         executor=find_executor(executor, workers),
-        shard=own_shard,
+        shard=groups.shard,
         progress=progress,
-        call=Call("evaluate", evaluate, arguments),
+        call=_call(arguments, groups),
         patience=True if wait is None else wait,
         check=check,
     )
-    design_notes: list[ResultWarning] = []
-    if designed:
-        outcome, design_notes = _evaluate_design(request, built_suite, inputs.datasets, design, passes, budget, width)
-    else:
-        outcome = plan_and_execute(request, built_suite, inputs.datasets)
-
-    run = Run(store, outcome.complete, left_out=inputs.left_out)
+    built_suite = with_metrics(built_suite, inputs.datasets)
+    outcome, design_notes = _plan_and_execute(request, built_suite, inputs.datasets, groups.design)
+    run = Run(store, outcome.complete, left_out=outcome.left_out)
     if outcome.failures:
         raise IncompleteRunError(outcome.failures, run, outcome.planned)
-    if own_shard is not None:
-        run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
+    if groups.shard is not None:
+        run = SharedRun(run, groups.shard, outcome.blocks, outcome.waiting)
     notes = [*inputs.notes, *behaviour_notes, *design_notes, *input_warnings(models, inputs.datasets.values())]
     _report_warnings(run, notes, strict=strict)
     return run
 
 
-def _evaluate_design(
-    request: RunRequest,
-    suite: Suite,
-    datasets: Mapping[str, Dataset],
-    design: Design,
-    passes: int,
-    budget: str | float | None,
-    width: float | None,
-) -> tuple[Outcome, list[ResultWarning]]:
-    """What ``design``, ``passes``, ``budget`` and ``width`` of ``evaluate`` ask for."""
-    from shiftbench.runs.budget import Budget, compute_design  # most runs have no design
-    from shiftbench.settings.designs import find_design
+def _build_suite(
+    suite: str | Sequence[str | Setting], shifts: ShiftOptions, data: Data, select: Selection | None
+) -> Suite:
+    """The settings that are asked for, under the name of the user's data."""
+    built_suite = build_suite(suite, suite_options(data, shifts))
+    return built_suite if select is None else select.settings(built_suite)
 
-    limits = Budget.parse(budget, width)
+
+def _plan_and_execute(
+    request: RunRequest, suite: Suite, datasets: Mapping[str, Dataset], design: Design
+) -> tuple[Outcome, list[ResultWarning]]:
+    """Plan and execute a suite by the design that is asked for; with notes on what was reached within its limits."""
+    if design.is_full:
+        return plan_and_execute(request, suite, datasets), []
+    from shiftbench.runs.budget import Budget, compute_design  # most runs have no design
+
+    limits = Budget.of(design)
     if limits is not None and request.shard is not None:
         raise SettingError("a budget can't be shared by jobs", hint=f"leave {argument('shard')} out")
-    return compute_design(request, suite, datasets, find_design(design, passes, request.seed), limits)
+    return compute_design(request, suite, datasets, one_pass(design, request.seed), limits)
+
+
+def _call(arguments: Mapping[str, object], groups: GroupedArguments) -> Call:
+    """The call of ``evaluate`` for the record of the run, which names each argument by its keyword."""
+    plain = {name: value for name, value in arguments.items() if name not in ("shifts", "keywords")}
+    return Call("evaluate", evaluate, plain | groups.flat(), defaults=GroupedArguments.of().flat())
+
+
+def argument_names() -> list[str]:
+    """The names of all arguments of ``evaluate`` as records and configuration files state them: those of its
+    signature, and the keywords in place of objects."""
+    names = [name for name in inspect.signature(evaluate).parameters if name not in ("shifts", "keywords")]
+    return [*names, *KEYWORDS]
 
 
 def _report_warnings(run: Run, notes: Sequence[ResultWarning], *, strict: bool) -> None:
@@ -741,23 +721,8 @@ def _misplaced(value: object, role: str) -> SettingError:
     return SettingError(f"{name} is data, not a {role}", found=f"no {argument('data')}", hint=f"did you mean {advice}?")
 
 
-def _names(names: str | Sequence[str]) -> list[str]:
-    """Names in a list, or in a text with commas between them."""
-    if isinstance(names, str):
-        return [name for name in names.split(",") if name]
-    return list(names)
-
-
-def suite_options(
-    data: Data,
-    severities: float | Sequence[float],
-    corruptions: str | Sequence[str],
-    source: Source = "in-memory",
-    frost_textures: str | Path | None = None,
-    style_network: str | Path | None = None,
-    styles: str | Path | None = None,
-) -> SuiteOptions:
-    """The arguments of ``evaluate`` and ``Monitor`` that a suite depends on, checked."""
+def suite_options(data: Data, shifts: ShiftOptions) -> SuiteOptions:
+    """What a suite may depend on, from the arguments of ``evaluate`` and ``Monitor``; raises for what is no data."""
     if data is not None and not isinstance(data, str | PathLike | ObjectPath | Dataset | Mapping):
         raise SettingError(
             "data is neither a path nor a dataset",
@@ -765,22 +730,7 @@ def suite_options(
             expected="a folder, a file, a URL, a dataset, or a mapping from role to one",
             hint="shiftbench.datasets.from_arrays(images, labels, space=...)",
         )
-    if isinstance(severities, str):
-        raise SettingError("severities are numbers", found=repr(severities), expected="3, or (1, 3, 5)")
-    levels = (severities,) if isinstance(severities, int | float) else tuple(severities)
-    return SuiteOptions(
-        levels,
-        tuple(_names(corruptions)),
-        source,
-        _path_text(frost_textures),
-        data_name(data),
-        _path_text(style_network),
-        _path_text(styles),
-    )
-
-
-def _path_text(path: str | Path | None) -> str | None:
-    return None if path is None else str(path)
+    return SuiteOptions.of(shifts, data_name(data))
 
 
 def dry_run(
@@ -819,6 +769,12 @@ def dry_run(
         existing = Workspace(workspace, create=False)
     workers = options.get("workers")
     executor = find_executor(options.get("executor", "threads"), workers)
+    design_keywords = {name: value for name, value in options.items() if name in DESIGN_KEYWORDS}
+    design = GroupedArguments.of(
+        design=options.get("design", "full"), keywords=cast(EvaluateKeywords, design_keywords)
+    ).design
+    limits = Budget.of(design)
+    has_pilot = limits is not None and not limits.fixed
     with tempfile.TemporaryDirectory() as folder:
         if existing is not None:
             copy_behaviour(existing, Workspace(folder))  # a model that has changed since has no results there
@@ -827,6 +783,5 @@ def dry_run(
         try:
             evaluate(classifiers, suite, data, folder, **options)
         except OnlyPlannedError as planned:
-            limits = Budget.parse(options.get("budget"), options.get("width"))
-            return replace(planned.plan, pilot=limits is not None and not limits.fixed)
+            return replace(planned.plan, pilot=has_pilot)
     raise ShiftbenchError("nothing was planned")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import difflib
 import importlib
+import re
 import shlex
 import sys
 import traceback
@@ -13,11 +15,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from types import EllipsisType, FrameType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 _PACKAGE = __name__.partition(".")[0]
 #: Whether the user of this process types commands: messages then name options instead of arguments.
 _on_command_line = False
+_SCHEME = r"(?:[a-z][a-z0-9+.-]+://|(?:https?|s3|gs|abfss?|postgresql):/)"
+_USER_IN_URL = re.compile(rf"({_SCHEME})[^\s/'\"]*@", re.IGNORECASE)
+_QUERY_OF_URL = re.compile(rf"({_SCHEME}[^\s?'\"]*)\?[^\s'\"]+", re.IGNORECASE)
 
 
 @contextmanager
@@ -67,8 +72,45 @@ def shell_command(*words: object) -> str:
     return shlex.join([_PACKAGE, *map(str, words)])
 
 
+def without_credentials(text: str) -> str:
+    """A text without the users, passwords and queries of the URLs in it, which may hold keys and tokens.
+
+    Records, messages and lists of jobs show URLs only in this form. The scheme of a URL may have lost a slash, as it
+    does when it is taken for a path.
+
+    >>> without_credentials("no https://me:secret@host/model.onnx?token=x here")
+    'no https://***@host/model.onnx?*** here'
+    """
+    text = _USER_IN_URL.sub(r"\1***@", text)
+    return _QUERY_OF_URL.sub(r"\1?***", text)
+
+
+def command_without_credentials(arguments: Iterable[str]) -> list[str]:
+    """The words of a command line without credentials, in URLs or as values of options such as ``--token``."""
+    words: list[str] = []
+    for word in arguments:
+        option, equals, _ = word.partition("=")
+        if equals and _takes_secret(option):
+            words.append(f"{option}=***")
+        elif words and _takes_secret(words[-1]) and not word.startswith("-"):
+            words.append("***")
+        else:
+            words.append(without_credentials(word))
+    return words
+
+
+def _takes_secret(option: str) -> bool:
+    """Whether the value of a command-line option is a credential."""
+    return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
+
+
+def _shown(value: object) -> object:
+    """A part of a message without credentials; None stays None."""
+    return None if value is None else without_credentials(str(value))
+
+
 class ShiftbenchError(Exception):
-    """A problem the user can act on.
+    """A problem the user can act on. Its text never shows the credentials of a URL.
 
     Args:
         message: What is wrong.
@@ -85,13 +127,23 @@ class ShiftbenchError(Exception):
     """
 
     def __init__(self, message: str, *, found: object = None, expected: object = None, hint: str | None = None) -> None:
-        parts = {"found:": found, "expected:": expected, "try:": hint}
+        message = without_credentials(message)
+        parts = {"found:": _shown(found), "expected:": _shown(expected), "try:": _shown(hint)}
         lines = [f"\n  {title:<9} {value}" for title, value in parts.items() if value is not None]
         super().__init__(message + "".join(lines))
         self.message = message
-        self.found = found
+        self.found = without_credentials(found) if isinstance(found, str) else found
         self.expected = expected
         self.hint = hint
+
+    def about(self, subject: object) -> Self:
+        """The same error, whose message begins with what it is about; what else the error holds stays."""
+        error = copy.copy(self)
+        # Subclasses have other arguments.
+        ShiftbenchError.__init__(
+            error, f"{subject}: {self.message}", found=self.found, expected=self.expected, hint=self.hint
+        )
+        return error
 
     def __reduce__(self) -> tuple[object, ...]:
         # An error that a worker process sends is restored without a call of ``__init__``, because subclasses have
@@ -145,6 +197,27 @@ def check_integer(name: str, value: object, least: int | None = 1) -> None:
 
 class LabelError(ShiftbenchError):
     """Labels, class folders or label spaces that do not fit together."""
+
+
+class MissingClassesError(LabelError):
+    """A model that lacks classes of the label space it is to be scored over.
+
+    Attributes:
+        missing: Number of classes that it lacks.
+
+    Args:
+        message: What is wrong.
+        missing: Number of classes that the model lacks.
+        found: What was found.
+        expected: What was expected.
+        hint: What to do.
+    """
+
+    def __init__(
+        self, message: str, missing: int, *, found: object = None, expected: object = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, found=found, expected=expected, hint=hint)
+        self.missing = missing
 
 
 class UnknownClassesError(LabelError):
@@ -212,8 +285,10 @@ WarningCode = Literal[
     "own-classes",
     "budget",
     "data-files",
+    "stray-files",
     "changed-model",
     "unsteady-model",
+    "mixing-model",
     "unverified-model",
     "rounded-scores",
     "ambiguous-classes",
@@ -225,8 +300,10 @@ WarningCode = Literal[
 _NOTES = (
     "own-classes",
     "data-files",
+    "stray-files",
     "budget",
     "changed-model",
+    "mixing-model",
     "unverified-model",
     "training-mode",
     "converted-images",
@@ -284,6 +361,8 @@ def raising(
 ) -> Iterator[None]:
     """Inside, an exception of one of the kinds ``on`` becomes an ``error`` that says what was found.
 
+    So does the RecursionError of a parser whose input is nested too deeply.
+
     >>> with raising(DatasetError, "no number", ValueError):
     ...     int("seven")
     Traceback (most recent call last):
@@ -294,6 +373,9 @@ def raising(
         yield
     except MissingExtraError:
         raise  # says which extra to install, and nothing about the file
+    except RecursionError as problem:
+        # The parsers of JSON and TOML call themselves for every bracket, and a stranger may have written very many.
+        raise error(message, found="its brackets are nested too deeply", hint=hint) from problem
     except on as problem:
         raise error(message, found=problem, hint=hint) from problem
 
@@ -314,7 +396,7 @@ def explain(error: Exception) -> str:
     """The text of our own errors; for others also where they were raised."""
     if isinstance(error, ShiftbenchError):
         return str(error)
-    text = f"{type(error).__name__}: {error}"
+    text = without_credentials(f"{type(error).__name__}: {error}")
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
         text += f" ({frames[-1].name}, line {frames[-1].lineno})"

@@ -6,34 +6,36 @@ neither workshop: `shiftbench --help` shows this table.
 
 from __future__ import annotations
 
-from shiftbench.cli.commands import CommandEntry
-
 COMMANDS = {
-    "testset": CommandEntry(
+    "testset": (
         "shiftbench.testsets.commands.app:app",
         "Build a new test set: candidates, annotators, review, sampling.",
     ),
-    "harden": CommandEntry(
+    "harden": (
         "shiftbench.hardening.commands:app",
         "Train more robust models; augment datasets.",
     ),
-    "experiment": CommandEntry(
-        "shiftbench.hardening.commands:experiment_command",
+    "experiment": (
+        "shiftbench.hardening.commands:experiment_app",
         "Train the variants of an experiment, and compare them.",
     ),
-    "data duplicates": CommandEntry(
+    "check augmentation": (
+        "shiftbench.hardening.commands:check_augmentation_command",
+        "Check an augmentation: shape, range, determinism per image and epoch, workers.",
+    ),
+    "data duplicates": (
         "shiftbench.testsets.commands.duplicates:duplicates_command",
         "Find images of A that are near-duplicates of images of B.",
     ),
-    "testset follow-up discriminator": CommandEntry(
+    "testset follow-up discriminator": (
         "shiftbench.hardening.follow_up_commands:discriminator_command",
         "Can a model distinguish the old set from the new one?",
     ),
-    "testset follow-up half": CommandEntry(
+    "testset follow-up half": (
         "shiftbench.hardening.follow_up_commands:half_command",
         "Does training on half of the new set help on its other half?",
     ),
-    "testset follow-up splits": CommandEntry(
+    "testset follow-up splits": (
         "shiftbench.hardening.follow_up_commands:splits_command",
         "Would cross-validation have predicted the drop on the new test set?",
     ),

@@ -6,20 +6,17 @@ only when something of it is asked for, so that a plain evaluation loads neither
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.loading import classifier_loaders
-from shiftbench.classifiers.options import Options
-from shiftbench.datasets.base import Dataset, DatasetKind
-from shiftbench.datasets.catalogue import dataset_kinds
-from shiftbench.io.paths import Location
-from shiftbench.labels.space import AskedSpace, LabelSpace
-from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
-from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.seeds import Draws
+from shiftbench import Classifier, Dataset, LabelSpace, Setting
+from shiftbench.classifiers import Options, classifier_loaders
+from shiftbench.datasets import DatasetKind, dataset_kinds
+from shiftbench.extend.io import Location
+from shiftbench.extend.shifts import Draws
+from shiftbench.extend.types import AskedSpace, Pixels
+from shiftbench.settings import SuiteOptions, suites
+from shiftbench.shifts import corruption
 
 # Files of a frozen test set; ``testsets.frozen`` writes them.
 FROZEN_RECORD = "frozen.json"
@@ -83,7 +80,7 @@ def style_transfer(
 
 
 @suites.family("testset:DIR", "testset:(.+)")
-def testset(folder: str) -> SuiteBuilder:
+def testset(folder: str) -> Callable[[SuiteOptions], list[Setting]]:
     """The frozen sets of a test-set project, each against its annotated reference images."""
 
     def build(options: SuiteOptions) -> list[Setting]:

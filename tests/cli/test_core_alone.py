@@ -92,6 +92,11 @@ CASES = {
     "list": Case("suites"),
     "describe": Case("a.onnx"),
     "doctor": Case("a.onnx --data photos -q"),
+    "check corruption": Case("fog"),
+    "check shift": Case("imagenet-c.fog.3 --suite imagenet-c"),
+    "check metric": Case("top1 --replicates 20"),
+    "check suite": Case("imagenet-c"),
+    "check sink": Case("tensorboard", "integrations"),
     "check classifier": Case("a.onnx --labels classes.txt"),
     "check attack": Case("a.onnx --labels classes.txt", "torch"),
     "check dataset": Case("photos --labels folders"),
@@ -107,6 +112,8 @@ CASES = {
     "store log": Case(),
     "store rename": Case("c renamed"),
     "store remove": Case("renamed --yes"),
+    "cache list": Case(),
+    "cache clear": Case("--yes"),
     "jobs list": Case(),
     "jobs attach": Case("--help"),
     "jobs cancel": Case("--help"),
@@ -115,7 +122,18 @@ CASES = {
     "demo": Case(extra="demo"),
 }
 #: Commands whose output proves that results were computed, stored and shown.
-SMOKE = ("eval", "table", "report", "data check", "describe", "corrupt", "list")
+SMOKE = (
+    "eval",
+    "table",
+    "report",
+    "data check",
+    "describe",
+    "corrupt",
+    "list",
+    "check corruption",
+    "check metric",
+    "check suite",
+)
 
 
 def write_model(path: Path, bias: float) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
+import shiftbench as sb
 from shiftbench.errors import ShiftbenchError, StoreError
 from tests.commands import answer, call, output
 from tests.outputs.helpers import cifar_like, picture_folder, scene
@@ -47,6 +49,35 @@ def test_all_layouts_by_option(source: Path, tmp_path: Path) -> None:
     found = Image.open(next((tmp_path / "3" / "contrast" / "1" / "cat").glob("*.png")))
     clean = Image.open(next((source / "cat").iterdir()))
     assert found.size == clean.size and found.format == "PNG"
+
+
+def test_orientation_and_transparency_are_treated_as_stated_and_recorded(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    pixels = np.zeros((32, 48, 4), np.uint8)
+    pixels[:, 24:] = (200, 100, 50, 255)
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.fromarray(pixels).save(tmp_path / "photos" / "cat" / "0.png", exif=exif)
+    words = ("corrupt", tmp_path / "photos", tmp_path / "c", "-c", "fog", "-s", "1", "--no-resize", "--lossless", "-q")
+    output(*words, "--exif", "apply", "--alpha", "white")
+    record = json.loads((tmp_path / "c" / "shiftbench-corruptions.json").read_text())
+    assert record["recipe"]["decoding"] == {"exif": "apply", "alpha": "white"}
+    upright = np.full((32, 48, 3), 255, np.uint8)
+    upright[:, :24] = (200, 100, 50)
+    expected = sb.corrupt(upright, "fog", 1, image_id="cat/0.png")
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "c" / "fog" / "1" / "cat" / "0.png")), expected)
+    # A folder with upright images is not continued with others.
+    assert isinstance(call(*words).exception, StoreError)
+    assert call(*words, "--exif", "turn").exit_code == 2
+
+
+def test_a_split_of_several_is_chosen(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    source.rename(tmp_path / "all" / "test")
+    written = call(
+        "corrupt", tmp_path / "all", tmp_path / "c", "--split", "test", "-c", "fog", "-s", "1", "--json", "-q"
+    )
+    assert json.loads(written.stdout)["written"] == 5
 
 
 def test_wrong_options_are_told(source: Path, tmp_path: Path) -> None:

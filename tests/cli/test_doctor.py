@@ -35,7 +35,7 @@ def model(tmp_path: Path, resnet8: Path) -> Path:  # noqa: F811
 def test_a_fault_is_explained_written_and_gone(model: Path, photos: Path) -> None:
     first = call("doctor", model, "-d", photos, "-q", "--write")
     assert first.exit_code == 1, first.output
-    assert "fault:" in first.output and "--preprocess size=32" in first.output and "label order" in first.output
+    assert "fault:" in first.output and "--preprocess mean=" in first.output and "label order" in first.output
     sidecar = json.loads((model.parent / "model.onnx.json").read_text())
     assert sidecar["labels"][0] == "truck" and sidecar["size"] == 32
     found = answer("doctor", model, "-d", photos, "-q")

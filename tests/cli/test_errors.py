@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shiftbench.cli import main
-from shiftbench.errors import argument, naming_options
+from shiftbench.errors import ShiftbenchError, argument, naming_options
 from shiftbench.store import workspace as workspace_module
 from tests.commands import call
 from tests.runs.helpers import colour_folder
@@ -54,7 +54,7 @@ def _shell(*arguments: object, **options: object) -> subprocess.CompletedProcess
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=300, **options)  # type: ignore[call-overload, no-any-return]
 
 
-@pytest.mark.reliability("bad inputs")
+@pytest.mark.reliability("output devices")
 def test_a_full_disk_behind_standard_output() -> None:
     with Path("/dev/full").open("w") as full:
         done = _shell("list", "corruptions", stdout=full)
@@ -62,7 +62,7 @@ def test_a_full_disk_behind_standard_output() -> None:
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
-@pytest.mark.reliability("bad inputs")
+@pytest.mark.reliability("output devices")
 def test_a_workspace_in_a_place_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "workspace.json").mkdir()
     done = _shell("table", "-w", tmp_path, stdout=subprocess.DEVNULL)
@@ -117,3 +117,10 @@ def test_a_suggested_option_is_quoted_for_the_shell() -> None:
     with naming_options():
         assert shlex.split(argument("labels", "my classes.csv")) == ["--labels", "my classes.csv"]
         assert shlex.split(argument("data", {"day": "a b"})) == ["--data", "day=a b"]
+
+
+@pytest.mark.parametrize("url", ["https://me:SECRET@localhost/m.onnx?t=SECRET", "https:/me:SECRET@host/m.onnx"])
+def test_passwords_in_addresses_are_not_repeated(tmp_path: Path, url: str) -> None:
+    failed = call("eval", url, "--data", tmp_path, "-w", tmp_path / "w")
+    assert isinstance(failed.exception, ShiftbenchError)
+    assert "SECRET" not in str(failed.exception)

@@ -260,12 +260,13 @@ def keys(workspace: Path) -> set[str]:
     return {path.stem for path in workspace.glob("predictions/*/*/*.parquet")}
 
 
-def test_a_recorded_run_is_repeated_exactly(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("data", ["pictures", "folder:pictures"])
+def test_a_recorded_run_is_repeated_exactly(
+    data: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project)  # the paths of the record are relative to where the run started
     options = ("--suite", "corruptions", "--corruption", "contrast", "--severity", "2", "--seed", 3, "--per-class", 4)
-    output(
-        "eval", "model.py:make", "--data", "pictures", "-w", tmp_path / "a", "--labels", "colours.txt", "-q", *options
-    )
+    output("eval", "model.py:make", "--data", data, "-w", tmp_path / "a", "--labels", "colours.txt", "-q", *options)
     [record] = (tmp_path / "a" / "runs").glob("*.json")
     monkeypatch.chdir(tmp_path)
     again = call("eval", "--config", record, "-w", tmp_path / "b", "-q")

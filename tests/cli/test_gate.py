@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ from PIL import Image
 from typer.testing import Result
 
 import shiftbench as sb
+from shiftbench.studies.gate import paired_settings
 from tests.commands import call
 from tests.reports.page.test_report_command import payload
 from tests.runs.helpers import COLOURS, colour_folder
@@ -96,6 +98,43 @@ def test_not_enough_images(project: Path) -> None:
     assert few.exit_code == 2
     data = json.loads(few.stdout)
     assert data["verdict"] == "not enough images" and data["images"] == 24 and data["images_needed"] > 24
+    # Clean, and two corruptions at two severities.
+    assert data["passes_needed"] == 5 * data["images_needed"]
+    assert all(
+        rule["decidable_margin"] > rule["margin"] for rule in data["rules"] if rule["verdict"] == data["verdict"]
+    )
+
+
+def test_a_repeated_gate_bets_on_the_images_of_the_first_one_first(project: Path, tmp_path: Path) -> None:
+    """So that the evidence of a larger dataset continues that of the smaller one."""
+    options = ("-w", tmp_path / "w", "--policy", project / "gate.toml", "--json")
+    few = gate(project, "same", f"{project}/model.py:old", *common(project), "--per-class", 8, *options)
+    assert few.exit_code == 2
+    more = gate(project, "same", f"{project}/model.py:old", *common(project), *options)
+    assert more.exit_code == 0, more.output
+    workspace = sb.Run.open(tmp_path / "w").workspace
+    results = [result for result in workspace.results(["new"]) if result.spec.images == 120]
+    baseline = {result.setting: workspace.read(result, scores=False) for result in results}
+    settings, notes = paired_settings(workspace, results, baseline)
+    first_look = {
+        image_id
+        for result in workspace.results(["new"])
+        if result.spec.images == 24
+        for image_id in workspace.dataset(result.spec.dataset.name, result.spec.dataset.fingerprint).ids
+    }
+    assert len(first_look) == 24 and not notes
+    for setting in settings:
+        early = setting.observations.images < 24
+        assert set(setting.ids[early]) == first_look
+
+
+def test_another_seed_on_the_same_candidate_is_reported(project: Path, tmp_path: Path) -> None:
+    """Of several draws of the shifts a pass could be chosen."""
+    options = ("-w", tmp_path / "w", "--policy", project / "gate.toml", "--json")
+    first = gate(project, "same", f"{project}/model.py:old", *common(project), "--seed", 1, *options)
+    assert not any("seed" in note for note in json.loads(first.stdout)["notes"])
+    second = gate(project, "same", f"{project}/model.py:old", *common(project), *options)
+    assert any("seed 1:" in note for note in json.loads(second.stdout)["notes"])
 
 
 def test_one_pass(project: Path) -> None:
@@ -167,16 +206,20 @@ def test_a_pass_says_how_many_rules_are_undecided(project: Path, tmp_path: Path)
     assert done.exit_code == 0, done.output
     headline = "PASS (2 rules undecided)"
     assert done.stdout.startswith(headline + ":")
-    assert "no drop beyond" not in done.stdout
+    assert "every drop is shown" not in done.stdout
     shown = " ".join(done.stdout.split())
+    possible = re.search(r"not shown: each class \(a loss of up to ([\d.]+) points could hide\)", shown)
+    assert possible is not None
     assert "probability of 80 %" in shown and "if the candidate is as good as the baseline" in shown
     assert headline in files["g.md"].read_text().splitlines()[2]
-    assert "no drop beyond" not in files["g.md"].read_text()
+    assert "every drop is shown" not in files["g.md"].read_text()
     assert str(payload(files["g.html"])["title"]).startswith(headline)
     suite = ElementTree.parse(files["g.xml"]).getroot()
     assert verdict_of(suite) == headline and suite.attrib["skipped"] == "2"
     data = json.loads(gate(project, "same", project / "b.parquet", *words, "--json").stdout)
     assert data["undecided"] == ["each class", "each corruption family"]
+    largest = max(-check["low"] for check in data["rules"][1]["checks"])
+    assert float(possible[1]) == pytest.approx(100 * largest, abs=0.051)
     assert data["rules"][1]["needed_if"] == "no drop" and data["rules"][1]["images_needed"] > 120
     assert data["rules"][0]["images_needed"] is None
 

@@ -17,10 +17,14 @@ from statsmodels.stats.proportion import proportion_confint
 
 import shiftbench as sb
 from shiftbench.classifiers import recorded
-from shiftbench.errors import ClassifierError, SettingError, ShiftbenchError, StoreError
+from shiftbench.errors import ClassifierError, SettingError, ShiftbenchError, StoreError, UnknownNameError
+from shiftbench.metrics.corruption import ALEXNET_ERRORS
 from shiftbench.published.reproduce.sources import _TABLE_NAMES
 from shiftbench.published.tables import PublishedValue, published
+from shiftbench.reports.placement import why_apart
 from shiftbench.runs.import_predictions import find_setting, import_predictions
+from shiftbench.runs.results import StoredResults
+from shiftbench.settings.base import build_suite
 from tests.commands import answer, output
 from tests.datasets import official_trees as trees
 from tests.runs.helpers import colour_folder
@@ -362,6 +366,83 @@ def test_a_known_setting_keeps_its_reference_classes_and_metric(tmp_path: Path) 
     assert find_setting("cifar-10.1-v6").reference == "cifar-10"
     with pytest.raises(SettingError, match="made by this package"):
         find_setting("imagenet-c.fog.3")
+
+
+def truths(n: int = 20) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.arange(n) % 1000
+
+
+def test_released_files_of_imagenet_c_give_its_mce(tmp_path: Path) -> None:
+    """What `reproduce` and mCE need, from predictions alone: 0.8 of AlexNet's error in every setting."""
+    for name, errors in ALEXNET_ERRORS.items():
+        for severity, error in enumerate(errors, start=1):
+            wrong = np.arange(1000) < round(1000 * 0.8 * error)
+            np.savez(tmp_path / "m.npz", models=["m"], predictions=[(truths(1000) + wrong) % 1000], labels=truths(1000))
+            import_predictions(
+                tmp_path / "m.npz",
+                f"imagenet-c.{name}.{severity}",
+                tmp_path / "w",
+                labels="imagenet-1k",
+                made_by="released-files",
+            )
+    run = sb.Run.open(tmp_path / "w")
+    assert {result.spec.source for result in run.results} == {"on-disk"}
+    assert run.metrics()["imagenet-c/mCE"] == pytest.approx(0.8, abs=2e-3)
+    assert all("images made by released-files" in result.spec.provenance for result in run.results)
+    assert "mCE" in output("table", "-w", tmp_path / "w", "--mce")
+
+
+def test_every_setting_of_the_testbed_can_be_imported_with_its_origin() -> None:
+    settings = {setting.name: setting for setting in build_suite("testbed-213").settings}
+    assert len(settings) == 213
+    for name, setting in settings.items():
+        found = find_setting(name, "testbed")
+        assert not found.shifted and found.member == setting.member and found.reference == setting.reference
+        assert (found.source == "in-memory") == setting.shifted
+
+
+def test_only_images_of_the_testbed_stand_in_its_columns(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", models=["m"], predictions=[truths(5000)], labels=truths(5000))
+
+    def own(setting: str, made_by: str | None) -> tuple[str, ...]:
+        workspace = tmp_path / f"{setting}-{made_by}"
+        import_predictions(tmp_path / "m.npz", setting, workspace, labels="imagenet-1k", made_by=made_by)
+        run = StoredResults.open(workspace)
+        return tuple(why_apart(run.workspace, result) for result in run.results)
+
+    [unstated] = own("imagenet-c.fog.3_on-disk", None)
+    assert "--made-by testbed" in unstated
+    # Then only the images count: the names say nothing of which 5,000 they are.
+    [stated] = own("imagenet-c.fog.3_on-disk", "testbed")
+    assert "testbed-10percent" in stated
+    [in_memory] = own("imagenet-c.fog.3_in-memory", "testbed")
+    assert "testbed-10percent" in in_memory
+
+
+def test_images_that_are_not_at_hand_are_not_shown(tmp_path: Path) -> None:
+    """With --data, a report would show the photographs without shift as those under it."""
+    folder = tmp_path / "val"
+    for key in sb.label_space("imagenet-1k").keys[:2]:
+        (folder / key).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(folder / key / f"{key}.png")
+    keys = sb.label_space("imagenet-1k").keys[:2]
+    (tmp_path / "m.csv").write_text("id,prediction\n" + "".join(f"{key}/{key}.png,{key}\n" for key in keys))
+    imported = import_predictions(
+        tmp_path / "m.csv",
+        "imagenet-c.fog.3_in-memory",
+        tmp_path / "w",
+        labels="imagenet-1k",
+        data=folder,
+        made_by="testbed",
+    )
+    [result] = imported.results.results
+    assert "labels only" in result.spec.dataset.name and result.spec.made_by == "testbed"
+
+
+@pytest.mark.parametrize(("name", "made_by"), [("imagenet-r", "released-files"), ("photos", "testbed")])
+def test_origins_of_other_settings_are_refused(name: str, made_by: str) -> None:
+    with pytest.raises(UnknownNameError):
+        find_setting(name, made_by)
 
 
 # -- mistakes ------------------------------------------------------------------------------------------------

@@ -97,3 +97,35 @@ def test_what_can_not_be_launched_is_refused(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "sbatch").chmod(0o755)
     done = json.loads(output(*words, "--submit", "--json", "--", "m.onnx"))
     assert done["submitted"] and done["answer"].startswith("Submitted batch job 7")
+
+
+def test_credentials_reach_the_job_and_nothing_else(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signed URL as a model: the job fails to reach it, which shows that the job knows it."""
+    model = "https://localhost:1/model.onnx?X-Amz-Signature=SECRET"
+    started = call("eval", model, *arguments[1:], "-w", tmp_path / "w", "--detach")
+    assert started.exit_code == 0, started.output
+    [job] = detached_jobs()
+    log = "".join(follow(job))
+    assert "localhost:1/model.onnx" in log, "the job knows the address"
+    shown = started.output + log + call("jobs", "list").output + call("jobs", "list", "--json").output
+    assert "localhost:1/model.onnx?***" in shown
+    assert "SECRET" not in shown
+    for path in (tmp_path / "cache" / "jobs").iterdir():
+        assert "SECRET" not in path.read_text()
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_records_of_earlier_versions_are_listed_without_credentials() -> None:
+    words = ["eval", "https://me:SECRET@host/m.onnx?token=SECRET", "--token", "SECRET", "--api-token=SECRET"]
+    job = DetachedJob(id="1", arguments=words, folder="", started="", process=1)
+    assert job.command == "shiftbench eval 'https://***@host/m.onnx?***' --token '***' '--api-token=***'"
+
+
+@pytest.mark.parametrize("words", [["slurm"], ["k8s", "--image", "x"]])
+def test_scripts_can_be_read_by_their_owner_alone(tmp_path: Path, words: list[str]) -> None:
+    script = tmp_path / "script"
+    output("launch", *words, "--jobs", "2", "-o", script, "--", "https://host/m.onnx?token=SECRET", "--data", "d")
+    assert "SECRET" in script.read_text(), "the tasks need it"
+    assert script.stat().st_mode & 0o077 == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from functools import partial
 from pathlib import Path
 
@@ -55,8 +56,36 @@ def test_a_paper_must_be_named() -> None:
 
 def test_check_exits_with_1_if_a_number_differs() -> None:
     assert call("001", "--check").exit_code == 0  # 3 + 1 numbers compared, none differs
-    assert call("000", "--check").exit_code == 1  # the text's 37.5 % is 33.3 by its own table
+    assert call("000", "--check").exit_code == 0  # the text's 37.5 % is 33.3 by its own table, which is known
     assert call("000").exit_code == 0
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_check_passes_on_untouched_public_data(paper: str, reference_data: Path) -> None:
+    found = call(paper, "--testbed", reference_data / "imagenet-testbed", "--predictions", reference_data, "--check")
+    assert found.exit_code == 0, found.output
+
+
+@pytest.mark.parametrize(
+    ("paper", "model", "setting"),
+    [
+        ("002", "resnet50", "imagenet-c.fog.3_on-disk"),  # a difference that is expected, and now is another one
+        ("001", "resnet152-imagenet11k", "imagenetv2-matched-frequency-format-val"),  # a number that was the same
+    ],
+)
+def test_check_fails_if_public_data_changes(
+    paper: str, model: str, setting: str, reference_data: Path, tmp_path: Path
+) -> None:
+    with (reference_data / "imagenet-testbed" / "results_204x213.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    column = rows[0].index(setting)
+    [row] = [row for row in rows if row[0] == model]
+    row[column] = str(float(row[column]) + 1)
+    with (tmp_path / "robustness_top1s.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    found = call(paper, "--testbed", tmp_path, "--check")
+    assert found.exit_code == 1
+    assert "differs: " in found.output
 
 
 def as_printed(root: Path, paper: str, off: float = 0.0) -> None:

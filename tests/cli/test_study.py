@@ -96,6 +96,8 @@ def test_every_format(tables: tuple[Path, Path], tmp_path: Path) -> None:
 def test_relative_correlate_reproducibility_hypotheses(tables: tuple[Path, Path]) -> None:
     relative = json.loads(call("relative", "-r", tables[0], "-m", tables[1], "--y", "v2", "--json").stdout)
     assert {row["model"]: row["tau"] for row in relative["models"]} == {"e": 6.0, "f": -3.0, "g": -5.0, "h": -3.0}
+    # The interval of tau has one pair of names, those of the CSV file.
+    assert all({"low", "high"} <= row.keys() and "tau_low" not in row for row in relative["models"])
     together = call(
         "correlate", "-r", tables[0], "-m", tables[1], "-s", "noise", "-n", "v2", "-n", "v2@noise", "--json"
     )

@@ -82,6 +82,19 @@ def test_a_model_and_itself_are_the_same(resnet8: Path, data: Dataset) -> None:
     assert found.reason in repr(found) and all(name in found._repr_html_() for name in names)
 
 
+@pytest.mark.slow
+def test_an_openvino_export_is_the_same_and_its_swapped_outputs_are_not(
+    resnet8: Path, data: Dataset, tmp_path: Path
+) -> None:
+    openvino = pytest.importorskip("openvino", reason="the extra openvino is not installed")
+    for source, name in ((resnet8, "same"), (reordered(resnet8, tmp_path / "s.onnx", [1, 0, *range(2, 10)]), "other")):
+        openvino.save_model(openvino.convert_model(source), tmp_path / f"{name}.xml", compress_to_fp16=False)
+    assert check(resnet8, tmp_path / "same.xml", data).status == "same"
+    different = check(resnet8, tmp_path / "other.xml", data)
+    assert different.status == "different" and different.cause is not None
+    assert "airplane and automobile are swapped" in different.cause.text
+
+
 def bgr_network(source: Path, target: Path) -> Path:
     """The network as if it had been trained on BGR."""
     return made_for(source, target, f"{RIGHT},colour=bgr", native=RIGHT)

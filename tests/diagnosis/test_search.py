@@ -216,6 +216,7 @@ def test_a_correct_model_is_fine(cifar: Dataset, resnet8: Path) -> None:
         "input size": True,
         "resize and crop": True,
         "interpolation": False,  # nothing is resized
+        "decoding": False,  # arrays have neither EXIF data nor transparency
         "orientation": True,
         "fitted mean and std": True,
     }
@@ -324,7 +325,7 @@ def test_an_untrained_model_is_at_chance_level_whatever_is_tried(cifar: Dataset)
         warnings.simplefilter("ignore")
         found = sb.doctor(constant, data, labels="cifar-10", preprocessing="size=32", progress=False)
     assert found.status == "unexplained" and "chance level" in found.notes[-1]
-    geometry = ["input size", "resize and crop", "interpolation", "orientation"]
+    geometry = ["input size", "resize and crop", "interpolation", "decoding", "orientation"]
     assert list(found.factors) == ["label order", *geometry, "pixels"]
 
 

@@ -282,7 +282,7 @@ def test_what_no_option_repairs_is_named(fault: Fault, subjects: dict[str, Subje
 
 
 def test_a_function_that_expects_bgr(subjects: dict[str, Subject], tmp_path: Path) -> None:
-    """It takes uint8 pixels, so its colours cannot be stated; they are named all the same."""
+    """It takes uint8 pixels and normalises them itself; the printed option gives it the order that it expects."""
     subject = subjects["own"]
     examined = write_folder(tmp_path / "examined", list(subject.examined[0]), subject.examined[1], subject.names)
     made_for(subject.path, tmp_path / "bgr.onnx", f"{PLAIN},colour=bgr")
@@ -297,7 +297,14 @@ def test_a_function_that_expects_bgr(subjects: dict[str, Subject], tmp_path: Pat
     words = ["--labels", "cifar-10", "--preprocess", "size=32", "--trust", "-q"]
     printed = call("doctor", tmp_path / "model.py", "-d", examined, *words, columns=160)
     print(printed.output)
-    assert printed.exit_code == 1 and "BGR" in printed.output
+    assert printed.exit_code == 1
+    fix = re.search(r"fix: --preprocess (\S+)", printed.output)
+    assert fix is not None and fix[1] == "size=32,resize=squash,colour=bgr"
+    evaluated = write_folder(tmp_path / "evaluated", list(subject.evaluated[0]), subject.evaluated[1], subject.names)
+    words = ["--labels", "cifar-10", "--trust"]
+    reached = _accuracy(tmp_path / "model.py", evaluated, *words, "--preprocess", fix[1])
+    right = _accuracy(tmp_path / "bgr.onnx", evaluated, "--labels", "cifar-10", "--preprocess", f"{PLAIN},colour=bgr")
+    assert reached == right
 
 
 def test_a_fault_outside_the_search_is_not_called_fine(subjects: dict[str, Subject], tmp_path: Path) -> None:

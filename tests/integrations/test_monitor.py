@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 import shiftbench as sb
-from shiftbench.datasets.subset import balanced
+from shiftbench.datasets.subset import proportional
 from shiftbench.errors import SettingError, ShiftbenchError
 from tests.integrations.conftest import PER_CLASS, Network
 
@@ -240,15 +240,15 @@ def test_impossible_budgets(settings: dict[str, Any], budget: Any) -> None:
 
 def test_choices_are_nested_and_balanced(photographs: Path) -> None:
     dataset = sb.open_dataset(photographs, space="folders")
-    choices = [balanced(dataset, count, seed=4) for count in range(2 * PER_CLASS + 1)]
+    choices = [proportional(dataset, count, seed=4) for count in range(2 * PER_CLASS + 1)]
     for smaller, larger in pairwise(choices):
         assert set(smaller.ids) < set(larger.ids)
     for choice in choices[1:]:
         counts = np.bincount(choice.labels, minlength=2)
         assert abs(int(counts[0]) - int(counts[1])) <= 1
-    assert set(choices[4].ids) != set(balanced(dataset, 4, seed=5).ids)
+    assert set(choices[4].ids) != set(proportional(dataset, 4, seed=5).ids)
     # A class that has no more images leaves its turns to the others.
-    uneven = balanced(sb.open_dataset(photographs, space="folders"), 100)
+    uneven = proportional(sb.open_dataset(photographs, space="folders"), 100)
     assert len(uneven) == 2 * PER_CLASS
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,21 +98,35 @@ def test_an_address_that_mlflow_does_not_know_is_an_error_that_names_it() -> Non
     assert "nosuch://place" in str(caught.value) and "sqlalchemy" in str(caught.value)
 
 
-def test_runs_and_writers_of_the_user_are_used_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    import mlflow
-    from torch.utils.tensorboard import SummaryWriter
+#: In a process of its own: one that had loaded many native libraries before has crashed here.
+_OWN_RUNS = """
+import sys
+from pathlib import Path
 
-    mlflow.set_tracking_uri(f"file:{tmp_path / 'mlruns'}")
-    with mlflow.start_run() as run:
-        sink = find_sink("mlflow")
-        sink.log({"odd (name)/top1": 0.5}, 3)
-        sink.close()
-        assert mlflow.active_run().info.run_id == run.info.run_id
-    assert mlflow.get_run(run.info.run_id).data.metrics == {"odd _name_/top1": 0.5}
-    with SummaryWriter(str(tmp_path / "runs")) as writer:
-        sinks.get("tensorboard")(writer).close()
-        writer.add_scalar("still/open", 1.0)
+import mlflow
+from torch.utils.tensorboard import SummaryWriter
+
+from shiftbench.integrations import find_sink, sinks
+
+folder = Path(sys.argv[1])
+mlflow.set_tracking_uri(f"file:{folder / 'mlruns'}")
+with mlflow.start_run() as run:
+    sink = find_sink("mlflow")
+    sink.log({"odd (name)/top1": 0.5}, 3)
+    sink.close()
+    assert mlflow.active_run().info.run_id == run.info.run_id
+assert mlflow.get_run(run.info.run_id).data.metrics == {"odd _name_/top1": 0.5}
+with SummaryWriter(str(folder / "runs")) as writer:
+    sinks.get("tensorboard")(writer).close()
+    writer.add_scalar("still/open", 1.0)
+"""
+
+
+def test_runs_and_writers_of_the_user_are_used_and_left_open(tmp_path: Path) -> None:
+    environment = {**os.environ, "MLFLOW_ALLOW_FILE_STORE": "true"}
+    words = [sys.executable, "-c", _OWN_RUNS, str(tmp_path)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_wandb_offline(

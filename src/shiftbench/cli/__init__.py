@@ -46,15 +46,17 @@ def _write_utf8() -> None:
 
 def explained(error: Exception) -> str:
     """The text to print for an error; errors of other packages begin with the name of their class."""
-    from shiftbench.errors import ShiftbenchError
+    from shiftbench.errors import ShiftbenchError, without_credentials
 
     if isinstance(error, ShiftbenchError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        if not error.filename:
+            return error.strerror
+        return f"{error.strerror}: {without_credentials(str(error.filename))}"
     if isinstance(error, MemoryError):
         return "out of memory\n  try:      fewer --workers, or a smaller --batch-size"
-    text = f"{type(error).__name__}: {error}"
+    text = without_credentials(f"{type(error).__name__}: {error}")
     return (
         f"{text}\n  try:      the same command with --debug, which shows where; if the input is valid, please report it"
     )

@@ -80,10 +80,11 @@ CORE: Mapping[str, CommandEntry] = {
         "Find wrong preprocessing or labels; compare an export with its original.",
     ),
     "check": CommandEntry(
-        "shiftbench.cli.models:check_app", "Check that a classifier, dataset or attack keeps its contract."
+        "shiftbench.cli.check:app", "Check that a corruption, metric, dataset, suite, ... keeps its contract."
     ),
     "data": CommandEntry("shiftbench.cli.data:app", "Inspect and check datasets; assemble icons."),
     "store": CommandEntry("shiftbench.cli.store:app", "Inspect, verify, compact and export a workspace."),
+    "cache": CommandEntry("shiftbench.cli.cache:app", "What the cache folder holds: list it, clear it."),
     "jobs": CommandEntry("shiftbench.cli.jobs:app", "Runs without a terminal (eval --detach): list, attach, cancel."),
     "launch": CommandEntry("shiftbench.cli.jobs:launch", "An evaluation as an array of jobs: SLURM, Kubernetes."),
     "demo": CommandEntry("shiftbench.cli.eval:demo_command", "Four real models on 114 real photographs."),
@@ -195,6 +196,23 @@ class OpenGroup(TyperGroup):
             lines.setdefault(name, entry.about)
         with formatter.section("Commands"):
             formatter.write_dl(list(lines.items()))
+
+
+class DefaultGroup(OpenGroup):
+    """`GROUP ARGUMENT ...` is `GROUP run ARGUMENT ...`, and the help of the group is that of its command `run`."""
+
+    default_command = "run"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        is_named = args and (args[0] in self.list_commands(ctx) or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else [self.default_command, *args])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        command = self.commands[self.default_command]
+        # The group's place in the usage line: `shiftbench gate [OPTIONS] CANDIDATE`, without `run`.
+        command_context = command.context_class(command, info_name=ctx.info_name, parent=ctx.parent)
+        command.format_help(command_context, formatter)
+        self.format_commands(ctx, formatter)
 
 
 def _open(command: Any, path: str) -> None:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
-from shiftbench.errors import MissingExtraError, ResultWarning
+from shiftbench.errors import MissingExtraError, ResultWarning, StoreError
 
 
 class _FittedConsole(Console):
@@ -57,6 +57,18 @@ def show(value: object, text: str, *, as_json: bool) -> None:
         print_json(value)
     else:
         output.print(text, soft_wrap=True)
+
+
+def confirm_removal(question: str) -> None:
+    """Ask at the terminal; ends the command if the answer is no, and raises StoreError if nobody can answer."""
+    try:
+        is_confirmed = typer.confirm(question, err=True)
+    except typer.Abort as error:
+        raise StoreError(
+            "nothing was removed: the question was not answered", found=question, hint="pass --yes to remove it"
+        ) from error
+    if not is_confirmed:
+        raise typer.Exit(1)
 
 
 def print_images(

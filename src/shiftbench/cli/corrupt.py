@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import typer
 
@@ -15,6 +15,7 @@ from shiftbench.cli.options import (
     Json,
     Quiet,
     Seed,
+    Split,
     TextureOptions,
     choice,
     parse_severities,
@@ -48,6 +49,8 @@ class FileOptions:
         "Image side before corruption; 224, 299 and 64 as published.",
     ] = None
     no_resize: Annotated[bool, "Do not resize the images."] = False
+    exif: Annotated[str, "The orientation in EXIF data: ignore, or apply."] = "ignore"
+    alpha: Annotated[str, "Transparent images: drop the alpha channel, or lay them on white or black."] = "drop"
     lossless: Annotated[bool, "PNG instead of JPEG of quality 85."] = False
     shard_size: Annotated[int, {"min": 1}, "Images per tar or Parquet file."] = 1000
 
@@ -65,7 +68,9 @@ def corrupt_command(
     shard: Annotated[str | None, "Only job I of N that share the work, as I/N."] = None,
     where: ExecutorOptions,
     style: TextureOptions,
+    split: Split = None,
     labels: Annotated[str | None, "Label space of the source: a name from `list spaces`, a file, or `folders`."] = None,
+    verify: Annotated[bool, "Read the files that exist, and write those again that are not what was written."] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -73,7 +78,8 @@ def corrupt_command(
 
     An interrupted run resumes with the same command. With more corruptions or severities it extends the folder; with
     another seed, source or size it fails instead of mixing them. shiftbench-corruptions.json in the folder records how
-    the copies were made.
+    the copies were made. Files of a tree whose size is not what was written are written again; --verify compares their
+    bytes, too.
 
     \b
     Examples:
@@ -88,16 +94,19 @@ def corrupt_command(
       on all machines of a Ray cluster that see the same folders
         shiftbench corrupt val/ val-c/ --executor ray --address HOST:6379
     """
+    from shiftbench.settings.roles import of_split
     from shiftbench.shifts.write import FORMATS
 
     layout: Any = None
     if files.format is not None:
         layout = choice(files.format, FORMATS, "--format")
+    exif = choice(files.exif, ("ignore", "apply"), "--exif")
+    alpha = choice(files.alpha, ("drop", "white", "black"), "--alpha")
     if files.no_resize and files.size is not None:
         raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
     with stoppable():
         copies = sb.write_corruptions(
-            source,
+            cast(str, of_split(source, split)),
             destination,
             names=corruption,
             severities=parse_severities(severity),
@@ -106,11 +115,14 @@ def corrupt_command(
             resize=not files.no_resize,
             lossless=files.lossless,
             shard_size=files.shard_size,
+            exif=cast(Literal["ignore", "apply"], exif),
+            alpha=cast(Literal["drop", "white", "black"], alpha),
             seed=seed,
             shard=shard,
             **where.options(),
             **vars(style),
             labels=labels,
+            verify=verify,
             progress=not quiet,
         )
     show(copies.summary(), _copies_text(copies), as_json=json)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import typer
@@ -20,6 +19,7 @@ from shiftbench.cli.options import (
     Json,
     OutputOptions,
     Quiet,
+    Split,
     WorkspacePath,
     complete_models,
     parse_severities,
@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     from shiftbench.runs.dry_run import DryRun
     from shiftbench.store.run_records import RunRecord
 
-#: Arguments of ``evaluate`` that decide what is evaluated, whatever the model.
-SHARED = (
-    "suite",
-    "labels",
-    "severities",
-    "corruptions",
-    "source",
-    "frost_textures",
-    "style_network",
-    "styles",
-    "seed",
-    "select",
-    "design",
-    "passes",
-)
 #: Arguments of ``evaluate`` that may be paths, or hold some.
 _PATH_ARGUMENTS = (
     "classifiers",
@@ -72,8 +57,6 @@ _OPTIONS_OF_ARGUMENT = {
     "select": ("per_class", "sample", "subset"),
     "executor": ("executor_name", "workers", "address", "cpus", "gpus", "memory", "resources", "reader_cpus"),
 }
-#: Codes of the warnings that count converted images, which --quiet leaves out.
-_CONVERSION_WARNINGS = ("unstated-decoding", "converted-images")
 #: Number of settings that a dry run lists.
 _MAX_LISTED_SETTINGS = 10
 _DEMO_CLASSIFIERS = (
@@ -225,11 +208,7 @@ def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None,
     if isinstance(failure, sb.StrictRunError):
         # Loading has already warned of assumed preprocessing.
         warned += [warning for warning in failure.warnings if warning.code != "assumed-preprocessing"]
-    silent: tuple[str, ...] = ()
-    # A run that fails prints all warnings: they may be the reason.
-    if output_options.quiet and failure is None:
-        silent = _CONVERSION_WARNINGS
-    _report_run(run, warned, output_options.level, as_json=output_options.json, silent=silent)
+    _report_run(run, warned, output_options.level, as_json=output_options.json)
     if isinstance(failure, sb.StrictRunError):
         console.errors.print(console.titled("error:", failure.message))
         raise typer.Exit(3)
@@ -260,13 +239,8 @@ def _start_detached(*, as_json: bool) -> None:
     console.show(describe(job), text, as_json=as_json)
 
 
-def _report_run(
-    run: sb.Run, caught: Sequence[Warning], level: float, *, as_json: bool, silent: Sequence[str] = ()
-) -> None:
-    """Print the tables, skipped images, warnings and settings left out; last the summary and what to run next.
-
-    Warnings with a code in ``silent`` are not printed, but they are in the JSON.
-    """
+def _report_run(run: sb.Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:
+    """Print the tables, skipped images, warnings and settings left out; last the summary and what to run next."""
     from shiftbench.api import SharedRun
     from shiftbench.reports.summary import summarise
     from shiftbench.store.run_records import command_line
@@ -284,8 +258,7 @@ def _report_run(
     if isinstance(run, SharedRun):
         console.errors.print(run.word)
     # Skipped images are listed above.
-    unprinted = ("skipped-images", *silent)
-    console.print_warnings([warning for warning in caught if getattr(warning, "code", None) not in unprinted])
+    console.print_warnings([warning for warning in caught if getattr(warning, "code", None) != "skipped-images"])
     settings_by_reason: dict[str, list[str]] = {}
     for name, reason in run.left_out.items():
         settings_by_reason.setdefault(reason, []).append(name)
@@ -354,7 +327,9 @@ def evaluate_arguments(document: Mapping[str, object], source: object) -> dict[s
 
     Names are checked here, and values where they are used.
     """
-    repeated = [name for name in inspect.signature(sb.evaluate).parameters if name not in _NOT_REPEATED]
+    from shiftbench.api import argument_names
+
+    repeated = [name for name in argument_names() if name not in _NOT_REPEATED]
     for name in document:
         if name not in (*repeated, *_NOT_REPEATED):
             raise UnknownNameError(f"argument in {source}:", name, repeated)
@@ -382,6 +357,11 @@ def _resolve_paths(folder: str, value: object) -> object:
     path, _, _ = value.partition(":")
     if (Path(folder) / path).exists():
         return str(Path(folder) / value)
+    # A kind of model or data, or a name, may precede the path: hf:FOLDER, unlabelled:FOLDER, timm:NAME@FILE.
+    for separator in (":", "@"):
+        prefix, _, path = value.partition(separator)
+        if path and (Path(folder) / path).exists():
+            return f"{prefix}{separator}{Path(folder) / path}"
     return value
 
 
@@ -402,6 +382,7 @@ def import_command(
     data: Annotated[
         str | None, "-d", {"panel": "Data"}, "The images themselves, if you have them; as for `eval`."
     ] = None,
+    split: Split = None,
     truth: Annotated[
         Path | None,
         {"panel": "Data"},
@@ -412,6 +393,11 @@ def import_command(
     ] = None,
     reference: Annotated[
         str | None, {"show_default": "that of the suite"}, "Setting without shift to compare with."
+    ] = None,
+    made_by: Annotated[
+        str | None,
+        "Who made the shifted images of a setting that a suite makes in memory: testbed (the ImageNet testbed's code; "
+        "results then stand beside its published ones), or released-files (a benchmark's own files).",
     ] = None,
     in_order: Annotated[bool, {"panel": "Data"}, "The files name no images: row i is the i-th image."] = False,
     allow_unknown: Annotated[
@@ -450,9 +436,14 @@ def import_command(
         shiftbench import resnet.csv vit.csv --setting photos --data photos/
       logits that numpy saved, in the order of the sorted images
         shiftbench import logits.npy --setting photos --data photos/ --in-order
+      predictions on the released files of ImageNet-C
+        shiftbench import fog3.npz --setting imagenet-c.fog.3 \
+          --made-by released-files --labels imagenet-1k
       then
         shiftbench study reproducibility -w W --x val --y new
     """
+    from shiftbench.settings.roles import of_split
+
     with console.stoppable(), console.kept_warnings() as warned:
         imported = sb.import_predictions(
             files,
@@ -460,12 +451,13 @@ def import_command(
             workspace,
             labels=labels,
             truth=truth,
-            data=data,
+            data=cast(str | None, of_split(data, split)),
             array=array,
             reference=reference,
             in_order=in_order,
             allow_unknown=allow_unknown,
             replace_old=replace,
+            made_by=made_by,
             progress=not output_options.quiet,
         )
     run = sb.Run(imported.results.workspace, imported.results.results)

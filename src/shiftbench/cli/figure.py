@@ -275,13 +275,14 @@ def heatmap_command(
     drawn: Drawn,
     table: FamilyOptions,
     baseline: Annotated[
-        str | None, "Divide by the errors of this model (default, for ImageNet workspaces: the published AlexNet)."
+        str | None,
+        "Divide by the errors of this model (default, for ImageNet's classes: the published AlexNet of the family).",
     ] = None,
 ) -> None:
     """Corruption errors by model and corruption, as a heat map with numbers.
 
-    From a workspace: the numbers of `table --mce`. From a table of results: mean errors over the severities, or,
-    with --baseline, divided by those of one of its models.
+    The numbers of `table --mce`: divided by the family's AlexNet, or, with --baseline, by one of the models. Errors of
+    a table in families other than ImageNet-C are not divided without --baseline.
 
     \b
     shiftbench figure heatmap -w W -o ce.svg
@@ -302,7 +303,8 @@ def mce_command(
     drawn: Drawn,
     table: SeverityOptions,
     baseline: Annotated[
-        str | None, "Divide by the errors of this model (default, for ImageNet workspaces: the published AlexNet)."
+        str | None,
+        "Divide by the errors of this model (default, for ImageNet's classes: the published AlexNet of the family).",
     ] = None,
     seen: Annotated[list[str] | None, "Corruption for the x axis, seen in training (repeatable)."] = None,
     unseen: Annotated[list[str] | None, "With --seen: corruption for the y axis (default: all others)."] = None,

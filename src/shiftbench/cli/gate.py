@@ -13,8 +13,8 @@ from rich.text import Text
 
 import shiftbench as sb
 from shiftbench.cli import console
-from shiftbench.cli.commands import OpenGroup
-from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
+from shiftbench.cli.commands import DefaultGroup
+from shiftbench.cli.eval import evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
 from shiftbench.errors import StoreError, shell_command
 from shiftbench.grouping import by_key
@@ -38,35 +38,11 @@ _VERDICTS = {
 }
 #: Refused before anything is evaluated, if it can't be written.
 _FILE = {"dir_okay": False, "writable": True}
-#: What candidate and baseline have in common.
-_SHARED = (*SHARED, "budget", "width")
-
-
-class _GateGroup(OpenGroup):
-    """`gate CANDIDATE ...` is `gate run CANDIDATE ...`, and its help is that of `gate run`.
-
-    Contexts and formatters are classes of the click that Typer brings with it, under no public name.
-    """
-
-    default_command = "run"
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        is_named = args and (args[0] in self.list_commands(ctx) or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if is_named else [self.default_command, *args])
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        command = self.commands[self.default_command]
-        # The group's place in the usage line: `shiftbench gate [OPTIONS] CANDIDATE`, without `run`.
-        command_context = command.context_class(command, info_name=ctx.info_name, parent=ctx.parent)
-        command.format_help(command_context, formatter)
-        self.format_commands(ctx, formatter)
-
-
 #: The second sentence is for the reference of all commands: the help of the group is that of `gate run`.
 app = Commands(
     "Is a candidate worse than its predecessor, anywhere that matters?\n\n"
     "`shiftbench gate CANDIDATE --against BASELINE --data DIR` is short for `gate run`.",
-    cls=_GateGroup,
+    cls=DefaultGroup,
 )
 
 
@@ -175,6 +151,7 @@ def run_command(
         "The predecessor: a model, a workspace that holds its results, or a file of `gate pin`.",
     ],
     model: Annotated[str | None, "Which model of a baseline workspace, if it has several: a name or id."] = None,
+    accept_unsigned: Annotated[bool, "Read a baseline file without a digest, as old versions wrote it."] = False,
     policy: Annotated[Path | None, "Rules and margins in TOML (docs/gate.md); default: a policy for any suite."] = None,
     evaluation: GateEvaluation,
     files: GateFiles,
@@ -183,8 +160,9 @@ def run_command(
 
     Every rule of the policy has a margin: the drop that is accepted. The gate fails if a drop is shown to be more than
     its margin, and passes if all drops are shown to be less, except in rules that may stay undecided. Otherwise there
-    are not enough images, and the verdict says how many are needed. A false alarm, or a false pass, has a probability
-    of at most 5 %, over all rules. A candidate that is the baseline itself is not evaluated.
+    are not enough images, and the verdict says how many are needed: add images and repeat the gate, as often as you
+    like. A false alarm, or a false pass, has a probability of at most 5 %, over all rules and all repetitions. A
+    candidate that is the baseline itself is not evaluated.
 
     Exit codes: 0 pass or identical, 1 fail, 2 not enough images, 3 error (with --strict also: identical, or warnings).
 
@@ -206,7 +184,7 @@ def run_command(
 
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
     files.check()
-    baseline = _baseline(against, model)
+    baseline = _baseline(against, model, accept_unsigned=accept_unsigned)
     shared = _shared_arguments(context, evaluation, baseline, against)
     try:
         run, result = _judged(candidate, against, baseline, rules, evaluation, shared)
@@ -286,14 +264,17 @@ def pin_command(
       shiftbench gate pin released.onnx --data val/ --suite corruptions \\
         --design one-pass -o baseline.parquet
     """
+    from shiftbench.runs.arguments import KEYWORDS
     from shiftbench.store.baseline import write_baseline
-    from shiftbench.store.run_records import describe_call
+    from shiftbench.store.run_records import Call, describe_call
     from shiftbench.studies.gate import check_plan
 
     check_writable(file)
     run = evaluation.run([classifier], check_plan)
     arguments = evaluation.arguments()
-    _, configuration = describe_call(sb.evaluate, {key: arguments[key] for key in _SHARED})
+    shared = {name: arguments[name] for name in _shared_names()}
+    call = Call("evaluate", sb.evaluate, shared, defaults=dict.fromkeys(KEYWORDS))
+    _, configuration = describe_call(call)
     baseline = _of_run(run, configuration)
     write_baseline(file, baseline)
     settings = list(baseline.predictions)
@@ -302,7 +283,7 @@ def pin_command(
     console.show({"file": str(file), "model": baseline.model, "settings": settings}, text, as_json=evaluation.json)
 
 
-def _baseline(against: str, model: str | None) -> _Baseline:
+def _baseline(against: str, model: str | None, *, accept_unsigned: bool = False) -> _Baseline:
     """A pinned baseline, or the results of one model in a workspace; neither if ``against`` names a model."""
     from shiftbench.store.baseline import read_baseline
 
@@ -314,7 +295,7 @@ def _baseline(against: str, model: str | None) -> _Baseline:
             )
         if model is not None:
             raise StoreError(f"--model names a model of a workspace, and {path} is a file")
-        pinned = read_baseline(path)
+        pinned = read_baseline(path, accept_unsigned=accept_unsigned)
         return _Baseline(pinned=pinned, specs=_specs_by_setting(pinned.predictions.values()))
     if not (path / "workspace.json").is_file():
         return _Baseline()
@@ -327,6 +308,13 @@ def _baseline(against: str, model: str | None) -> _Baseline:
 
 def _specs_by_setting(results: Iterable[Predictions | StoredResult]) -> Mapping[str, Sequence[ResultSpec]]:
     return by_key((result.setting, result.spec) for result in results)
+
+
+def _shared_names() -> list[str]:
+    """The arguments of ``evaluate`` that candidate and baseline have in common: settings and images."""
+    from shiftbench.runs.arguments import DESIGN_KEYWORDS, SHIFT_KEYWORDS
+
+    return ["suite", "labels", *SHIFT_KEYWORDS, "seed", "select", "design", *DESIGN_KEYWORDS]
 
 
 def _shared_arguments(
@@ -342,7 +330,7 @@ def _shared_arguments(
             text = f"the images are those of the baseline, which had {recorded.get(name) or 'none'}"
             raise typer.BadParameter(f"{text}; leave the option out", param_hint=f"--{name}")
     configuration = _on_same_images(recorded, baseline.all_specs)
-    shared = {key: configuration[key] for key in _SHARED if key in configuration}
+    shared = {name: configuration[name] for name in _shared_names() if name in configuration}
     return evaluate_arguments(shared, against) | stated
 
 

@@ -16,6 +16,7 @@ import typer
 from shiftbench.cli.console import errors, output, print_json, show
 from shiftbench.cli.options import Commands, Json
 from shiftbench.errors import SettingError
+from shiftbench.io.atomic import write_private
 from shiftbench.jobs.detached import DetachedJob, cancel, detached_jobs, find_job, follow
 
 app = Commands("Runs without a terminal (`eval --detach`): list, attach, cancel.")
@@ -156,7 +157,8 @@ def slurm_command(
       shiftbench launch slurm --jobs 32 --option gpus=1 --submit -- \\
         timm:resnet50 --suite imagenet-c --data /shared/val -w /shared/workspace
     """
-    out.write_text(slurm_script(arguments, jobs, name, option or ()), encoding="utf-8", newline="\n")
+    # The arguments may hold credentials, such as the query of a signed URL.
+    write_private(out, slurm_script(arguments, jobs, name, option or ()).encode())
     _finish(out, ["sbatch", str(out)], submit, json)
 
 
@@ -187,7 +189,7 @@ def kubernetes_command(
     """
     claims = _pairs(claim or (), ":", "--claim")
     manifest = kubernetes_job(arguments, jobs, name, image, claims, _pairs(limit or (), "=", "--limit"))
-    out.write_text(json_format.dumps(manifest, indent=2) + "\n", encoding="utf-8", newline="\n")
+    write_private(out, f"{json_format.dumps(manifest, indent=2)}\n".encode())
     _finish(out, ["kubectl", "apply", "-f", str(out)], submit, json)
 
 

@@ -1,4 +1,4 @@
-"""``shiftbench describe``, ``doctor`` and ``check``: is a model known, fed and built as it should be?"""
+"""``shiftbench describe`` and ``doctor``: is a model known, and fed as it should be?"""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 import shiftbench as sb
 from shiftbench.cli.console import kept_warnings, note, output, print_json, print_warnings, stoppable, titled
 from shiftbench.cli.options import (
-    Commands,
     Json,
     Labels,
     Model,
     ModelOptions,
     OutputOptions,
     Preprocess,
+    Split,
     Trust,
     complete_models,
 )
@@ -27,7 +26,6 @@ from shiftbench.errors import shell_command
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.base import Classifier
-    from shiftbench.datasets.check import CheckResult
     from shiftbench.diagnosis.exports import ExportCheck
     from shiftbench.diagnosis.search import Diagnosis
 
@@ -182,7 +180,10 @@ def doctor_command(
     data: Annotated[str, "-d", {"panel": "Data"}, "A few hundred labelled images; as for `eval`."],
     labels: Labels = None,
     expected: Annotated[float | None, {"min": 0, "max": 100}, "With one model: percentage it should reach."] = None,
-    sample: Annotated[int, {"panel": "Data", "min": 1}, "Use a random subset of at most N images."] = 400,
+    split: Split = None,
+    sample: Annotated[
+        int, "--sample", "--limit", {"panel": "Data", "min": 1}, "Use a random subset of at most N images."
+    ] = 400,
     seed: Annotated[int, {"panel": "Data"}, "Seed of the subset, of its halves and of shifts."] = 0,
     agreement: Annotated[
         float, {"min": 50, "max": 100}, "With two models: percentage of images on which they must agree."
@@ -211,19 +212,22 @@ def doctor_command(
       shiftbench doctor model.onnx --data photos/ --write
       shiftbench doctor model.onnx model-int8.onnx --data photos/
     """
+    from shiftbench.settings.roles import of_split
+
     if len(models) > 2:
         raise typer.BadParameter(f"one model or two, not {len(models)}", param_hint="MODELS")
     options: dict[str, Any] = {"labels": labels, "sample": sample, "seed": seed, "level": output_options.level}
     options |= {"progress": not output_options.quiet, **loading.loading()}
+    images = of_split(data, split)
     sidecar = _Sidecar(write, force)
     with stoppable(), kept_warnings() as warned:
         if len(models) == 2:
-            comparison = sb.verify_export(models[0], models[1], data, least_agreement=agreement / 100, **options)
+            comparison = sb.verify_export(models[0], models[1], images, least_agreement=agreement / 100, **options)
             code = _report_comparison(comparison, models, sidecar, as_json=output_options.json)
         else:
             sidecar.check(models[0])
             expected_share = None if expected is None else expected / 100
-            diagnosis = sb.doctor(models[0], data, expected=expected_share, **options)
+            diagnosis = sb.doctor(models[0], images, expected=expected_share, **options)
             code = _report_diagnosis(diagnosis, models[0], sidecar, as_json=output_options.json)
     print_warnings(warned)
     raise typer.Exit(code)
@@ -347,67 +351,3 @@ def _show_check(check: ExportCheck, wrong: str, written: str | None) -> None:
     rows = [{"stage": stage.stage, "finding": stage.finding, "text": stage.text} for stage in check.stages]
     title = f"{check.first} and {check.second} on {check.images} images"
     output.print(Table(columns, rows, title=title))
-
-
-check_app = Commands("Check that a classifier, dataset or attack keeps its contract.")
-
-
-@check_app.command("classifier")
-def check_classifier_command(
-    model: Model, labels: Labels = None, preprocess: Preprocess = None, trust: Trust = False, json: Json = False
-) -> None:
-    """Check a classifier: shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
-    from shiftbench.classifiers.check import check_classifier
-
-    with kept_warnings() as warned:
-        results = check_classifier(sb.load_classifier(model, labels=labels, preprocessing=preprocess, trust=trust))
-    _print_checks(results, json, warned)
-
-
-@check_app.command("attack")
-def check_attack_command(
-    model: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
-    labels: Labels = None,
-    preprocess: Preprocess = None,
-    trust: Trust = False,
-    steps: Annotated[int, "Steps of each attack."] = 10,
-    json: Json = False,
-) -> None:
-    """Test whether attacks on a model are reliable.
-
-    Detects masked gradients: the loss must grow with the strength, restarts must not find much more than a single
-    run, and an unbounded attack must always succeed.
-    """
-    from shiftbench.classifiers.samples import sample_images
-    from shiftbench.shifts.attacks.checks import check_attack
-
-    with kept_warnings() as warned:
-        classifier = sb.load_classifier(model, labels=labels, preprocessing=preprocess, trust=trust)
-    images = sample_images(8, classifier.preprocessing.geometry.output or (224, 224))
-    _print_checks(check_attack(classifier, images, steps=steps), json, warned)
-
-
-@check_app.command("dataset")
-def check_dataset_command(
-    data: Annotated[str, typer.Argument(help="A folder, file or name, as for --data.")],
-    labels: Labels = None,
-    json: Json = False,
-) -> None:
-    """Check a dataset: ids, labels, images, fingerprint, pickling, threads."""
-    from shiftbench.datasets.check import check_dataset
-    from shiftbench.labels.catalogue import find_label_space
-
-    _print_checks(check_dataset(sb.open_dataset(data, space=find_label_space(labels))), json)
-
-
-def _print_checks(results: Sequence[CheckResult], as_json: bool, warned: Sequence[Warning] = ()) -> None:
-    """Print the results of checks, and exit with 1 if one of them failed."""
-    if as_json:
-        print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
-    else:
-        for result in results:
-            mark = ("ok    ", "green") if result.ok else ("failed", "bold red")
-            output.print(Text.assemble(mark, f" {result.name}  ", (result.message, "dim")))
-    print_warnings(warned)
-    if not all(result.ok for result in results):
-        raise typer.Exit(1)

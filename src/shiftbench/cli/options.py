@@ -383,6 +383,9 @@ Model = Annotated[
 Level = Annotated[float, "Confidence level."]
 Seed = Annotated[int, "Random seed; the same seed gives the same pixels on every machine."]
 Json = Annotated[bool, "--json", "Print the result as JSON."]
+Split = Annotated[
+    str | None, {"panel": "Data"}, "Which split of data that has several: test, validation, train; as FOLDER/SPLIT."
+]
 Quiet = Annotated[bool, "--quiet", "-q", "Do not show progress bars."]
 
 
@@ -572,9 +575,7 @@ class DataOptions:
     panel: ClassVar[str] = "Data"
     suite: SuiteNames = "clean"
     data: Annotated[list[str] | None, "-d", "A folder, file or URL; ROLE=FOLDER for suites of several datasets."] = None
-    split: Annotated[
-        str | None, "Which split of data that has several: test, validation, train; as --data FOLDER/SPLIT."
-    ] = None
+    split: Split = None
     workspace: WorkspacePath = DEFAULT_WORKSPACE
     labels: Labels = None
     per_class: Annotated[int | None, "Evaluate at most N images per class."] = None
@@ -609,7 +610,7 @@ class TextureOptions:
 
 
 @dataclass(frozen=True)
-class ShiftOptions:
+class CorruptionOptions:
     """Which corruptions, and the seed of everything random."""
 
     panel: ClassVar[str] = "Shifts"
@@ -650,7 +651,7 @@ class DesignOptions:
 
 @dataclass(frozen=True)
 class EvaluationOptions(
-    EvaluationExecutorOptions, DesignOptions, TextureOptions, ShiftOptions, ModelOptions, DataOptions
+    EvaluationExecutorOptions, DesignOptions, TextureOptions, CorruptionOptions, ModelOptions, DataOptions
 ):
     """Everything that decides the results of an evaluation."""
 
@@ -662,16 +663,19 @@ class EvaluationOptions(
 
     def arguments(self) -> dict[str, Any]:
         """As keyword arguments of ``evaluate``: the options of the same name, some of them parsed."""
-        parameters = inspect.signature(sb.evaluate).parameters
-        return {name: value for name, value in vars(self).items() if name in parameters} | {
-            "data": parse_data(self.data or []),
-            "severities": parse_severities(self.severities),
-            "corruptions": tuple(name for name in self.corruptions.split(",") if name),
-            "source": choice(self.source, ("in-memory", "jpeg-85", "on-disk"), "--source"),
-            "select": sb.Selection(self.per_class, self.sample, self.seed, subset=self.subset),
-            "executor": self.executor(),
-            "workers": None,  # the executor has them
-        }
+        from shiftbench.api import argument_names
+
+        names = argument_names()
+        arguments = {name: value for name, value in vars(self).items() if name in names}
+        arguments["data"] = parse_data(self.data or [])
+        arguments["severities"] = parse_severities(self.severities)
+        arguments["corruptions"] = tuple(name for name in self.corruptions.split(",") if name)
+        arguments["source"] = choice(self.source, ("in-memory", "jpeg-85", "on-disk"), "--source")
+        arguments["select"] = sb.Selection(self.per_class, self.sample, self.seed, subset=self.subset)
+        arguments["executor"] = self.executor()
+        # The executor has its own number of workers; evaluate refuses both.
+        arguments["workers"] = None
+        return arguments
 
 
 def parse_severities(text: str) -> tuple[float, ...]:

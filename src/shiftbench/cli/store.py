@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import shiftbench as sb
-from shiftbench.cli.console import note, output, print_json, show
+from shiftbench.cli.console import confirm_removal, errors, note, output, print_json, show
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
     Commands,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 app = Commands("Look after a workspace: statistics, log of runs, verify, repair, compact, export, rename, remove.")
 
 DryRun = Annotated[bool, "Only list what would be removed."]
+Yes = Annotated[bool, "-y", "Do not ask."]
 
 
 @dataclass(frozen=True)
@@ -97,17 +98,30 @@ def _verify(where: StoreOptions, quiet: bool) -> tuple[sb.Workspace, int, list[D
 
 
 @app.command("repair")
-def repair_command(where: StoreOptions, dry_run: DryRun = False, quiet: Quiet = False) -> None:
+def repair_command(where: StoreOptions, dry_run: DryRun = False, yes: Yes = False, quiet: Quiet = False) -> None:
     """Remove damaged files, so that the rest of the workspace can be used.
 
-    Verifies every file first. Intact files are kept, and a damaged workspace.json is restored. Afterwards rerun the
-    commands that are listed: they compute only what is missing.
+    Verifies every file first, lists the damaged ones, and asks before it removes them; without a terminal it needs
+    --yes. Intact files are kept, and a damaged workspace.json is restored. Links to folders are removed without what
+    they point to. Afterwards rerun the commands that are listed: they compute only what is missing.
+
+    \b
+    Examples:
+      see what would be removed
+        shiftbench store repair --dry-run
+      remove it without a question, in a script
+        shiftbench store repair --yes
     """
     from shiftbench.store.maintenance import repair
 
     store, count, damage = _verify(where, quiet)
+    lines = _damage_lines(damage)
+    if damage and not dry_run and not yes:
+        for line in lines:
+            errors.print(line, soft_wrap=True)
+        files = "1 file" if len(damage) == 1 else f"{len(damage):,} files"
+        confirm_removal(f"Remove {files}?")
     done = repair(store, damage, dry_run=dry_run)
-    lines = _damage_lines(done.removed)
     lines.append(f"{_removed(dry_run)}: {len(done.removed):,} of {count:,} files")
     if done.results:
         lines.append(f"to do:   rerun the same eval to complete {len(done.results):,} results")
@@ -214,7 +228,7 @@ def remove_command(
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     setting: SettingNames = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, "-y", "Do not ask."] = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Delete results, with their unfinished blocks and stored images.
@@ -239,8 +253,8 @@ def remove_command(
         _list_removals(removals)
     results = "1 result" if len(removals) == 1 else f"{len(removals):,} results"
     summary = f"{results}, {size / 1e6:,.1f} MB"
-    if not dry_run and not yes and not typer.confirm(f"Remove {summary}?", err=True):
-        raise typer.Exit(1)
+    if not dry_run and not yes:
+        confirm_removal(f"Remove {summary}?")
     if not dry_run:
         remove_results(store, removals)
     data = []

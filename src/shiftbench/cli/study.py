@@ -16,6 +16,7 @@ from shiftbench.cli.options import (
     ModelOptions,
     Quiet,
     SettingNames,
+    Split,
     StoredOptions,
     TableOptions,
     WorkspaceOptions,
@@ -471,10 +472,13 @@ def _measured_settings(run: sb.Run, settings: Sequence[str], x: str | None) -> l
     from shiftbench.studies.many_faces import Face, measured
 
     # A setting without results is an error, which is raised before the work starts.
-    metrics = {name: run.of_setting(name)[0].spec.metric for name in settings}
+    faces = []
+    for name in settings:
+        metric = run.of_setting(name)[0].spec.metric
+        faces.append(Face(name, weights={name: 1.0}, metric=metric, reference=x, synthetic=False))
     if x:
         run.of_setting(x)
-    return [measured(run, Face(name, {name: 1.0}, metrics[name], x, False)) for name in settings]
+    return [measured(run, face) for face in faces]
 
 
 def _scored_settings(results: Results, settings: Sequence[str], x: str | None) -> list[ScoredData]:
@@ -616,8 +620,9 @@ def colours_command(
         list[str], typer.Argument(help="Models, as for `eval`.", show_default=False, autocompletion=complete_models)
     ],
     data: Annotated[str, "-d", "Labelled images, such as ImageNet-A; as for `eval`."],
+    split: Split = None,
     labels: Labels = None,
-    sample: Annotated[int, {"min": 1}, "Use a random subset of at most N images."] = 400,
+    sample: Annotated[int, "--sample", "--limit", {"min": 1}, "Use a random subset of at most N images."] = 400,
     seed: Annotated[int, "Seed of the subset."] = 0,
     level: Level = 0.95,
     quiet: Quiet = False,
@@ -635,9 +640,12 @@ def colours_command(
     """
     from shiftbench.diagnosis.images import admit
     from shiftbench.reports.study_tables import colour_table
+    from shiftbench.settings.roles import of_split
     from shiftbench.studies.colours import colour_counterfactuals
 
-    classifiers, images = admit(models, data, labels=labels, sample=sample, seed=seed, least=1, **loading.loading())
+    classifiers, images = admit(
+        models, of_split(data, split), labels=labels, sample=sample, seed=seed, least=1, **loading.loading()
+    )
     counterfactuals = {}
     for classifier in classifiers:
         counterfactuals[classifier.name] = colour_counterfactuals(classifier, images, progress=not quiet)

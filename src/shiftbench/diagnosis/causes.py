@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.description import flat_description
 from shiftbench.classifiers.preprocessing import Normalisation
-from shiftbench.diagnosis.images import finite_scores, with_preprocessing
+from shiftbench.diagnosis.images import finite_scores, fixed_classifier, fixing_description, with_preprocessing
 from shiftbench.diagnosis.search import one_sided
 from shiftbench.diagnosis.wiring import other_colour_order
 from shiftbench.errors import listed
@@ -55,7 +54,7 @@ class Cause:
             answers, the one with the smallest distance is named.
         preprocess: Value for ``preprocessing`` (``--preprocess``) that fixes it; empty if that is right.
         labels: The classes in the order of the model's outputs; None if that is right.
-        classifier: The model with the fix applied, as a sidecar would describe it; None if no option describes it.
+        classifier: The model with the fix applied, as a sidecar would describe it.
     """
 
     model: str
@@ -63,9 +62,9 @@ class Cause:
     before: float
     after: float
     distance: float
+    classifier: Classifier = field(repr=False, compare=False)
     preprocess: Mapping[str, object] = field(default_factory=dict)
     labels: tuple[str, ...] | None = None
-    classifier: Classifier | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -259,8 +258,8 @@ def _other_inputs(right: _Side, suspect: _Side, agree: NDArray[np.bool_]) -> Ite
                 before=float(agree.mean()),
                 after=float(agree_then.mean()),
                 distance=float(np.abs(reference - probabilities).mean()),
-                preprocess={} if way.reverses_pixels else flat_description(way.classifier.preprocessing),
-                classifier=None if way.reverses_pixels else way.classifier,
+                preprocess=fixing_description(suspect.classifier, way.classifier.preprocessing),
+                classifier=way.classifier,
             )
 
 
@@ -270,36 +269,35 @@ class _Way:
 
     expectation: str
     classifier: Classifier
-    #: The channels of the pixels are exchanged, because the model takes pixels and normalises them for itself.
-    reverses_pixels: bool = False
 
     def probabilities(self, pixels: Sequence[Pixels], columns: IntArray) -> FloatArray | None:
         """Of the images, with these columns; None if the model refuses this input."""
-        images = list(pixels)
-        if self.reverses_pixels:
-            images = [image[..., ::-1] for image in images]
         try:
-            scores = finite_scores(self.classifier, images)
+            scores = finite_scores(self.classifier, pixels)
         except Exception:  # engines raise whatever they like
             return None
         return _probabilities(self.classifier, scores)[:, columns]
 
 
 def _other_ways(classifier: Classifier) -> Iterator[_Way]:
-    if classifier.takes_pixels:
-        expectation = "expects BGR, which no option states for a model that takes pixels"
-        yield _Way(expectation, classifier, reverses_pixels=True)
-        return
-    for expectation, values in _other_values(classifier.preprocessing.normalisation):
+    normalisation = classifier.preprocessing.normalisation
+    others = _other_colours(normalisation) if classifier.takes_pixels else _other_values(normalisation)
+    for expectation, values in others:
         preprocessing = replace(classifier.preprocessing, normalisation=values)
-        yield _Way(expectation, with_preprocessing(classifier, preprocessing, copy=True))
+        yield _Way(expectation, fixed_classifier(classifier, preprocessing))
+
+
+def _other_colours(present: Normalisation) -> Iterator[tuple[str, Normalisation]]:
+    if present.channels == 3:
+        order = other_colour_order(present)
+        yield f"expects {order.upper()}", replace(present, colour_order=order)
 
 
 def _other_values(present: Normalisation) -> Iterator[tuple[str, Normalisation]]:
+    yield from _other_colours(present)
     if present.channels == 3:
         order = other_colour_order(present)
         expectation = f"expects {order.upper()}"
-        yield expectation, replace(present, colour_order=order)
         yield expectation, replace(present, colour_order=order, mean=present.mean[::-1], std=present.std[::-1])
     if present.scale == 1:
         yield "expects values from 0 to 1", replace(present, scale=_UNIT_SCALE)

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.description import flat_description, given_or_changed, preprocessing_values
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.datasets.base import Dataset, Decoding
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.images import ALPHA_DROPPED, EXIF_IGNORED, conversion_kinds
 from shiftbench.diagnosis.wiring import AS_READ, VIEWS, ImageFacts, Wiring, rounded
 from shiftbench.errors import BadImageError, ClassifierError, DatasetError, LabelError, argument
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.labels.space import Scores
+from shiftbench.runs.arguments import ModelKeywords
 from shiftbench.runs.execute import load_classifiers, open_inputs
 from shiftbench.settings.base import SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, Selection, data_name
@@ -31,16 +34,10 @@ _KEPT_BYTES = 600_000_000
 LEAST_IMAGES = 40
 
 
-class LoadingOptions(TypedDict, total=False):
+class LoadingOptions(ModelKeywords, total=False):
     """Options of a model, as those of ``evaluate``."""
 
     labels: LabelsArgument
-    preprocessing: object
-    name: str | Sequence[str] | None
-    device: str
-    batch_size: int | None
-    threads: int | None
-    trust: bool
 
 
 def admit(
@@ -85,8 +82,12 @@ class Images:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self._kept: dict[int, Pixels] = {}
+        #: By row and decoding.
+        self._kept: dict[tuple[int, Decoding], Pixels] = {}
         self._bytes = 0
+        #: Rows of the images that a decoding other than the usual one changes.
+        self._turned: set[int] = set()
+        self._transparent: set[int] = set()
         self._pool = ThreadPoolExecutor(worker_count(None))
         shapes = list(self._pool.map(self._read_shape, range(len(dataset))))
         self.rows: IntArray = np.array([row for row, shape in enumerate(shapes) if shape is not None], np.int64)
@@ -118,16 +119,21 @@ class Images:
         """Sizes of all images; mean and deviation of some of their pixels."""
         sampled = [self.pixels(row, Decoding())[::4, ::4].reshape(-1, 3) for row in rows[:100]]
         pixels = np.concatenate(sampled) / 255
-        return ImageFacts(self.sizes, rounded(pixels.mean(axis=0)), rounded(np.maximum(pixels.std(axis=0), 0.01)))
+        mean = rounded(pixels.mean(axis=0))
+        deviation = rounded(np.maximum(pixels.std(axis=0), 0.01))
+        return ImageFacts(self.sizes, mean, deviation, bool(self._turned), bool(self._transparent))
 
     def pixels(self, row: int, decoding: Decoding) -> Pixels:
-        """An image, decoded as asked for; only the usual decoding is kept in memory."""
-        if decoding != Decoding():
-            return self.dataset.decoded_as(decoding).read(row).pixels
-        kept = self._kept.get(row)
-        if kept is None:
-            return self.dataset.read(row).pixels
-        return kept
+        """An image, decoded as asked for, and kept in memory while there is room."""
+        decoding = Decoding(
+            exif=decoding.exif if row in self._turned else "ignore",
+            alpha=decoding.alpha if row in self._transparent else "drop",
+        )
+        pixels = self._kept.get((row, decoding))
+        if pixels is None:
+            pixels = self.dataset.decoded_as(decoding).read(row).pixels
+            self._keep(row, decoding, pixels)
+        return pixels
 
     def prepared(self, geometry: Geometry, rows: Sequence[int], image: str = AS_READ) -> list[Pixels]:
         """Resized and cropped; ``image`` is one of ``VIEWS``."""
@@ -136,13 +142,21 @@ class Images:
     def _read_shape(self, row: int) -> tuple[int, int] | None:
         """(height, width), or None if the image cannot be read; the pixels are kept while there is room."""
         try:
-            pixels = self.dataset.read(row).pixels
+            image = self.dataset.read(row)
         except BadImageError:
             return None
+        kinds = conversion_kinds(image.converted)
+        if EXIF_IGNORED in kinds:
+            self._turned.add(row)
+        if ALPHA_DROPPED in kinds:
+            self._transparent.add(row)
+        self._keep(row, Decoding(), image.pixels)
+        return cast(tuple[int, int], image.pixels.shape[:2])
+
+    def _keep(self, row: int, decoding: Decoding, pixels: Pixels) -> None:
         if self._bytes + pixels.nbytes <= _KEPT_BYTES:
             self._bytes += pixels.nbytes
-            self._kept[row] = pixels
-        return cast(tuple[int, int], pixels.shape[:2])
+            self._kept[row, decoding] = pixels
 
 
 class Examination:
@@ -221,6 +235,29 @@ def with_preprocessing(classifier: Classifier, preprocessing: Preprocessing, *, 
     twin.__dict__.update(classifier.__dict__)
     twin.preprocessing = preprocessing
     return twin
+
+
+def fixed_classifier(classifier: Classifier, preprocessing: Preprocessing) -> Classifier:
+    """A copy with a preprocessing that was found to be right; the facts that differ are no longer assumptions."""
+    fixed = with_preprocessing(classifier, preprocessing, copy=True)
+    changed = changed_facts(classifier.preprocessing, preprocessing)
+    fixed.sources = {**classifier.sources, **dict.fromkeys(changed, "measured")}
+    return fixed
+
+
+def fixing_description(classifier: Classifier, better: Preprocessing) -> dict[str, object]:
+    """The value of ``preprocessing`` that leads from a classifier's preprocessing to a better one.
+
+    It repeats what the caller states and adds what was found; what nobody has stated stays an assumption.
+    """
+    flat = flat_description(better, pixels=classifier.takes_pixels)
+    return given_or_changed(flat, classifier.sources, changed_facts(classifier.preprocessing, better))
+
+
+def changed_facts(present: Preprocessing, better: Preprocessing) -> frozenset[str]:
+    """Names of the facts in which two preprocessings differ."""
+    values = preprocessing_values(present)
+    return frozenset(fact for fact, value in preprocessing_values(better).items() if value != values[fact])
 
 
 def finite_scores(classifier: Classifier, pixels: Sequence[Pixels], first_id: str = "") -> Scores:

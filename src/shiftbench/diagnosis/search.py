@@ -17,9 +17,17 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.description import description_text, fact_text, flat_description
+from shiftbench.classifiers.description import description_text, fact_text
 from shiftbench.classifiers.options import looks_like_probabilities
-from shiftbench.diagnosis.images import Examination, Images, LoadingOptions, admit, finite_scores, with_preprocessing
+from shiftbench.diagnosis.images import (
+    Examination,
+    Images,
+    LoadingOptions,
+    admit,
+    finite_scores,
+    fixed_classifier,
+    fixing_description,
+)
 from shiftbench.diagnosis.wiring import FITTED, INPUT_SIZE, REFINED, VALUES, Wiring, alternatives, factors, reverted
 from shiftbench.errors import ResultWarning, argument
 from shiftbench.io import html
@@ -231,7 +239,7 @@ def doctor(
     # No option changes the view of the images, and other changes help only together with it.
     has_option = test.confirmed and test.better_wiring.image == present.image
     wired = test.better_wiring if has_option else present
-    fixed = with_preprocessing(classifier, wired.preprocessing, copy=True)
+    fixed = fixed_classifier(classifier, wired.preprocessing)
     fixed.space = wired.space(classifier.space)
     fixed.outputs = outputs
     return Diagnosis(
@@ -267,10 +275,10 @@ def _halves(images: Images, seed: int) -> tuple[list[int], list[int]]:
 
 
 def _fix(classifier: Classifier, wired: Wiring, outputs: Outputs) -> dict[str, object]:
-    """The value of ``preprocessing`` that states a wiring; empty if the classifier has it."""
+    """The value of ``preprocessing`` that leads to a wiring; empty if the classifier has it."""
     if wired.preprocessing == classifier.preprocessing and outputs == classifier.outputs:
         return {}
-    fix = dict(flat_description(wired.preprocessing, pixels=classifier.takes_pixels))
+    fix = fixing_description(classifier, wired.preprocessing)
     if outputs != classifier.outputs:
         fix["outputs"] = outputs
     if classifier.output is not None:
@@ -683,20 +691,20 @@ class _Search:
                 wirings.append(replace(wiring, columns=tuple(mapping.tolist()), order=words))
         return wirings
 
-    def pruned(self, found: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring:
+    def pruned(self, candidate: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring:
         """Without the changes that do not help on these images, which were not searched."""
-        wiring = found
+        wiring = candidate
         simpler = self._as_good(wiring, present, rows)
         while simpler is not None:
             wiring = simpler
             simpler = self._as_good(wiring, present, rows)
         return wiring
 
-    def _as_good(self, found: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring | None:
+    def _as_good(self, candidate: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring | None:
         """One change less, if that is not clearly worse."""
-        for simpler in reverted(found, present):
+        for simpler in reverted(candidate, present):
             trial = self.trial(simpler, rows)
-            if simpler != found and trial is not None and not self.accepted(found, rows).beats(trial, _PART_Z):
+            if simpler != candidate and trial is not None and not self.accepted(candidate, rows).beats(trial, _PART_Z):
                 return simpler
         return None
 
@@ -759,9 +767,13 @@ def examined_outputs(
         notes.append(f"the outputs are {right}, but read as {stated}: {effect}")
     # The same images in reverse order and without the first have other neighbours and other places.
     again = finite_scores(classifier, pixels[8:0:-1])[::-1]
-    if np.abs(again - scores[1 : len(again) + 1]).max() > _MIXED * scores.std():
+    differs = np.abs(again - scores[1 : len(again) + 1]).max() > _MIXED * scores.std()
+    if differs or classifier.one_at_a_time:
         changes["images of a batch"] = ("mixed", "independent")
-        notes.append("images of a batch change each other's scores (training mode?); export the model for inference")
+        notes.append(
+            "images of a batch change each other's scores (training mode, dynamic quantisation); export the model for "
+            "inference, with fixed ranges"
+        )
     return changes, notes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -32,6 +32,8 @@ _FAMILIES: tuple[tuple[Colour, Colour, float], ...] = (
     ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616), _UNIT),  # CIFAR-10
     ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758), _UNIT),  # CLIP
 )
+_ORIENTATIONS: tuple[Literal["ignore", "apply"], ...] = ("ignore", "apply")
+_BACKGROUNDS: tuple[Literal["drop", "white", "black"], ...] = ("drop", "white", "black")
 VALUES = "values and colours"
 FITTED = "fitted mean and std"
 REFINED = "refined mean and std"
@@ -44,7 +46,6 @@ VIEWS: dict[str, Callable[[Pixels], Pixels]] = {
     "upside down": lambda pixels: pixels[::-1],
     "turned left": lambda pixels: np.rot90(pixels),
     "turned right": lambda pixels: np.rot90(pixels, -1),
-    "BGR": lambda pixels: pixels[..., ::-1],
     "negative": lambda pixels: 255 - pixels,
 }
 
@@ -96,6 +97,9 @@ class ImageFacts:
     #: Mean of all pixels, per channel, on 0 to 1.
     mean: Colour
     std: Colour
+    #: Whether any file states an orientation of its image, and whether any image is transparent.
+    turned: bool = False
+    transparent: bool = False
 
 
 Candidates = Callable[[Preprocessing, ImageFacts], Iterable[Geometry | Normalisation | str]]
@@ -181,6 +185,17 @@ def _input_size(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Ge
         yield replace(present, resize=new_resize, crop=new_crop)
 
 
+def _decoding(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Geometry]:
+    """The orientation in EXIF data applied or not, and transparent images on other backgrounds, if there are any."""
+    present = preprocessing.geometry
+    treated = [present]
+    if images.turned:
+        treated = [replace(geometry, exif=exif) for geometry in treated for exif in _ORIENTATIONS]
+    if images.transparent:
+        treated = [replace(geometry, alpha=alpha) for geometry in treated for alpha in _BACKGROUNDS]
+    yield from treated
+
+
 #: In the order in which they are searched.
 FACTORS: dict[str, Candidates] = {
     VALUES: _values,
@@ -192,8 +207,12 @@ FACTORS: dict[str, Candidates] = {
     "interpolation": lambda preprocessing, images: [
         replace(preprocessing.geometry, interpolation=name) for name in available_interpolations()
     ],
+    "decoding": _decoding,
     "orientation": lambda preprocessing, images: ("transposed", "upside down", "turned left", "turned right"),
-    "pixels": lambda preprocessing, images: ("BGR", "negative"),
+    "pixels": lambda preprocessing, images: (
+        replace(preprocessing.normalisation, colour_order=other_colour_order(preprocessing.normalisation)),
+        "negative",
+    ),
     FITTED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1),
     REFINED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1, 0.5, -0.5),
 }
@@ -227,26 +246,29 @@ def _signature(wiring: Wiring, images: ImageFacts) -> object:
     if any(target != size for target, size in zip(targets, sizes, strict=True)):
         interpolation = geometry.interpolation
     numbers = tuple(np.round(np.concatenate([values.gain, values.offset]), 4).tolist())
-    pixels = (targets, crop, interpolation)
+    pixels = (targets, crop, interpolation, geometry.decoding)
     return pixels, numbers, values.colour_order, values.layout, wiring.image, wiring.columns
 
 
-def reverted(found: Wiring, present: Wiring) -> Iterator[Wiring]:
-    """``found`` with one of its changes undone, for each of them."""
-    geometry = found.preprocessing.geometry
-    values = found.preprocessing.normalisation
+def reverted(candidate: Wiring, present: Wiring) -> Iterator[Wiring]:
+    """``candidate`` with one of its changes undone, for each of them."""
+    geometry = candidate.preprocessing.geometry
+    values = candidate.preprocessing.normalisation
     stated_geometry = present.preprocessing.geometry
     stated_values = present.preprocessing.normalisation
-    yield replace(found, columns=present.columns, order=present.order)
-    yield found.having(present.image)
-    yield found.having(stated_geometry)
-    yield found.having(stated_values)
-    yield found.having(replace(values, layout=stated_values.layout))
-    yield found.having(replace(geometry, interpolation=stated_geometry.interpolation))
+    yield replace(candidate, columns=present.columns, order=present.order)
+    yield candidate.having(present.image)
+    yield candidate.having(stated_geometry)
+    yield candidate.having(replace(stated_geometry, exif=geometry.exif, alpha=geometry.alpha))
+    yield candidate.having(replace(geometry, exif=stated_geometry.exif))
+    yield candidate.having(replace(geometry, alpha=stated_geometry.alpha))
+    yield candidate.having(stated_values)
+    yield candidate.having(replace(values, layout=stated_values.layout))
+    yield candidate.having(replace(geometry, interpolation=stated_geometry.interpolation))
     if values.colour_order != stated_values.colour_order:
-        yield found.having(_in_order(values, stated_values.colour_order))
-        yield found.having(_in_order(stated_values, values.colour_order))
-        yield found.having(replace(values, colour_order=stated_values.colour_order))
+        yield candidate.having(_in_order(values, stated_values.colour_order))
+        yield candidate.having(_in_order(stated_values, values.colour_order))
+        yield candidate.having(replace(values, colour_order=stated_values.colour_order))
 
 
 def _in_order(values: Normalisation, order: ColourOrder) -> Normalisation:

@@ -1,8 +1,8 @@
 """Robustness during training: ``Monitor``, callbacks for training frameworks, sinks for experiment trackers.
 
-``monitor`` evaluates a model at some epochs, ``training_state`` makes sure that the training does not notice, and
-``sinks`` log the metrics. This package uses only the public functions and the workspace; training frameworks and
-experiment trackers are imported when they are asked for.
+``monitor`` evaluates a model at some epochs, ``training_state`` makes sure that the training does not notice,
+``ranks`` hands the metrics to all ranks, and ``sinks`` log them. This package uses only the public functions and the
+workspace; training frameworks and experiment trackers are imported when they are asked for.
 """
 
 import lazy_loader

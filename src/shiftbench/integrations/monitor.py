@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import time
 import warnings
@@ -20,8 +21,9 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import Engine
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.subset import balanced
+from shiftbench.datasets.subset import proportional
 from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, UnknownClassesError, check_integer, required
+from shiftbench.integrations.ranks import computed_on_rank_0, is_first_rank
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
 from shiftbench.io.paths import Location
@@ -31,7 +33,7 @@ from shiftbench.reports.frames import ScoreRow, flat_metrics, score_rows
 from shiftbench.reports.table import Column, Number, Table
 from shiftbench.runs.budget import duration
 from shiftbench.runs.execute import common_image_size
-from shiftbench.settings.base import Setting, build_suite
+from shiftbench.settings.base import Setting, build_suite, shift_options
 from shiftbench.settings.roles import Data, open_data
 from shiftbench.store.workspace import Workspace
 
@@ -91,13 +93,16 @@ class Monitor:
     same bits. Results go into a workspace under the name ``<name>-epoch<epoch>``; a training that is resumed continues
     its history with the same images.
 
+    In a training on several ranks, rank 0 evaluates, writes the results and logs to the sinks. The other ranks may call
+    the monitor as well; they wait for rank 0 and return its metrics.
+
     Args:
         data: A folder, file or dataset, or a mapping from role to one, as in ``evaluate``.
         suite: A suite, several separated by commas, or settings.
         every: Evaluate at epochs that this number divides; other calls return ``{}`` at once.
         budget: Time per call: ``"20s"``, ``"2min"``, or seconds. The first call measures the speed (which takes up to
-            about another budget) and chooses how many images fit: the same ones at every epoch, balanced over the
-            classes. A larger budget contains the images of a smaller one. None: all images.
+            about another budget) and chooses how many images fit: the same ones at every epoch, with each class in its
+            share of the dataset. A larger budget contains the images of a smaller one. None: all images.
         workspace: Folder or URL for the results.
         name: Name of the model in results; default: its class.
         sinks: Where metrics are logged: ``"tensorboard:FOLDER"``, ``"mlflow:URI"``, ``"wandb:PROJECT"``, or objects
@@ -148,7 +153,9 @@ class Monitor:
         self.budget = None if budget is None else duration(budget)
         self.preprocessing = preprocessing
         self.batch_size = batch_size
-        built_suite = build_suite(suite, suite_options(data, severities, corruptions))
+        built_suite = build_suite(
+            suite, suite_options(data, shift_options({"severities": severities, "corruptions": corruptions}))
+        )
         space = find_label_space(labels)
         try:
             self._datasets, left_out = open_data(built_suite, data, space=space)
@@ -167,7 +174,10 @@ class Monitor:
             self._model_space = space
         self._image_size = cache(lambda: common_image_size([*self._datasets.values()]))
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self.sinks = [find_sink(sink) for sink in sinks]
+        self._sink_arguments = sinks
+        self.sinks: list[Sink] = []
+        if is_first_rank():
+            self._open_sinks()
         self._clock = time.perf_counter
         #: The images that every epoch is evaluated on, from the first call on.
         self._evaluated: dict[str, Dataset] | None = None
@@ -183,25 +193,42 @@ class Monitor:
             epoch: Number of the epoch; part of the names of the results, and the step in sinks.
 
         Returns:
-            The metrics of ``Run.metrics()``; empty if the epoch is not due. A failure after the first epoch (such as
-            outputs that are not numbers) is warned about and returns ``{}``: it does not end the training.
+            The metrics of ``Run.metrics()``, the same on every rank; empty if the epoch is not due. A failure after the
+            first epoch (such as outputs that are not numbers) is warned about and returns ``{}``: it does not end the
+            training.
 
         Raises:
             ShiftbenchError: If the model cannot be evaluated at the first call.
         """
         if epoch % self.every:
             return {}
+        return computed_on_rank_0(self._call_name(epoch), lambda: self._evaluated_and_logged(model, epoch))
+
+    def _call_name(self, epoch: int) -> str:
+        """Names a call alike on all ranks, and unlike the calls of other monitors."""
+        settings = [setting.name for setting in self._settings]
+        identity = repr((self.name, self.prefix, self.seed, settings))
+        return f"monitor/{hashlib.sha256(identity.encode()).hexdigest()}/{epoch}"
+
+    def _evaluated_and_logged(self, model: object, epoch: int) -> dict[str, float]:
+        """The metrics of an epoch, which the sinks have got; empty after a failure that is not the first call's."""
         try:
             with kept_random_state(), self._own_warnings():
                 metrics = self._evaluate(model, epoch)
         except ShiftbenchError as error:
             if not self._rows:
                 raise
-            warnings.warn(f"epoch {epoch} could not be evaluated: {error}", stacklevel=2)
+            warnings.warn(f"epoch {epoch} could not be evaluated: {error}", stacklevel=5)
             return {}
+        self._open_sinks()
         for sink in self.sinks:
             sink.log(self._prefixed(metrics), epoch)
         return metrics
+
+    def _open_sinks(self) -> None:
+        """Open the sinks, once; only the rank that logs does so, since each opened one may leave a file or a run."""
+        if not self.sinks:
+            self.sinks = [find_sink(sink) for sink in self._sink_arguments]
 
     def _prefixed(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics under the names that sinks and training frameworks log."""
@@ -254,7 +281,7 @@ class Monitor:
         """A callback for Lightning's Trainer: evaluates at the end of training epochs and logs through the module.
 
         Loggers get the metrics, and ``ModelCheckpoint(monitor=...)`` can use them. The module's ``forward`` must return
-        class scores. In distributed training the first process evaluates.
+        class scores. On several ranks, rank 0 evaluates, and every rank logs the metrics.
         """
         monitor = self
         module = "lightning.pytorch"
@@ -264,9 +291,10 @@ class Monitor:
 
         class LightningCallback(library.Callback):  # type: ignore[misc, name-defined]
             def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-                if trainer.is_global_zero:
-                    metrics = monitor._prefixed(monitor(pl_module, trainer.current_epoch))
-                    pl_module.log_dict(metrics, rank_zero_only=True)
+                metrics = monitor._prefixed(monitor(pl_module, trainer.current_epoch))
+                # A checkpoint is saved by all ranks together: all must see the metric that decides on it. The ranks
+                # have equal values, of which the maximum is exact and the mean may be rounded.
+                pl_module.log_dict(metrics, sync_dist=True, reduce_fx="max")
 
             def teardown(self, trainer: object, pl_module: object, stage: str) -> None:
                 monitor.close()
@@ -276,8 +304,8 @@ class Monitor:
     def trainer_callback(self) -> Any:
         """A callback for the Trainer of transformers: evaluates at the end of epochs and adds to its log history.
 
-        The Trainer hands its reporters to no callback: for TensorBoard and others, give the monitor sinks. In
-        distributed training the first process evaluates.
+        The Trainer hands its reporters to no callback: for TensorBoard and others, give the monitor sinks. On several
+        ranks, rank 0 evaluates, and the log history of every rank gets the metrics.
         """
         monitor = self
         library = required("transformers", "hf", "a callback for the Trainer of transformers")
@@ -286,10 +314,9 @@ class Monitor:
             def on_epoch_end(
                 self, args: object, state: Any, control: object, model: Any = None, **unused: object
             ) -> None:
-                if state.is_world_process_zero:
-                    metrics = monitor._prefixed(monitor(model, round(state.epoch)))
-                    if metrics:
-                        state.log_history.append({**metrics, "epoch": state.epoch, "step": state.global_step})
+                metrics = monitor._prefixed(monitor(model, round(state.epoch)))
+                if metrics:
+                    state.log_history.append({**metrics, "epoch": state.epoch, "step": state.global_step})
 
             def on_train_end(self, args: object, state: object, control: object, **unused: object) -> None:
                 monitor.close()
@@ -398,7 +425,7 @@ class Monitor:
         subsets: dict[str, Dataset] = {}
         for role, dataset in self._datasets.items():
             if count < len(dataset):
-                dataset = balanced(dataset, count, seed=self.seed)
+                dataset = proportional(dataset, count, seed=self.seed)
             subsets[role] = dataset
         return subsets
 
@@ -457,7 +484,7 @@ class Monitor:
                 code = f"{warning.filename}:{warning.lineno}"
             if code not in self._warned | _EXPECTED_WARNINGS:
                 self._warned.add(code)
-                warnings.warn(warning.message, warning.category, stacklevel=4)
+                warnings.warn(warning.message, warning.category, stacklevel=7)
 
 
 def measure(evaluate: Callable[[int], float], budget: float, most: int) -> Speed:

@@ -34,11 +34,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shard:
-    """Job ``number`` of ``count`` jobs that share the work, counted from 1; by default the only one."""
+    """One of several jobs that share the work, by default the only one: the argument ``shard`` of ``evaluate``.
+
+    Attributes:
+        number: Number of the job, counted from 1.
+        count: Number of jobs.
+        rebalance: Whether this job, when its own share is done, takes over items that other jobs have not begun.
+    """
 
     number: int = 1
     count: int = 1
-    #: Whether this job, when its own share is done, takes over items that other jobs have not begun.
     rebalance: bool = field(default=False, repr=False)
 
     @classmethod

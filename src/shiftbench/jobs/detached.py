@@ -21,8 +21,8 @@ from typing import Literal
 
 import msgspec
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError, argument, shell_command
-from shiftbench.io.atomic import write_bytes
+from shiftbench.errors import ShiftbenchError, UnknownNameError, argument, command_without_credentials, shell_command
+from shiftbench.io.atomic import write_private
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
 
@@ -35,13 +35,15 @@ _START_SECONDS = 60.0
 _KEPT_JOBS = 50
 #: The exit code of a command that was stopped by Ctrl-C.
 _INTERRUPTED = 130
+#: What the process of a job runs; its arguments come by its standard input.
+_COMMAND = "import json, sys; sys.argv[1:] = json.load(sys.stdin); from shiftbench.cli import main; main()"
 
 
 class DetachedJob(msgspec.Struct, kw_only=True):
     """A command that runs, or ran, without a terminal."""
 
     id: str
-    arguments: list[str]
+    arguments: list[str]  #: Without credentials, which only the processes of the job know.
     folder: str
     started: str
     process: int  #: The id of the keeper, which leads the group of processes.
@@ -54,8 +56,9 @@ class DetachedJob(msgspec.Struct, kw_only=True):
 
     @property
     def command(self) -> str:
-        """The command as a user would type it."""
-        return shell_command(*self.arguments)
+        """The command as a user would type it, without credentials."""
+        # Records of earlier versions may hold credentials.
+        return shell_command(*command_without_credentials(self.arguments))
 
     @property
     def status(self) -> JobStatus:
@@ -89,20 +92,30 @@ def start_job(arguments: Sequence[str]) -> DetachedJob:
     _remove_old_jobs()
     job_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     log = _file(job_id, "log")
+    log.touch(mode=0o600)
     with log.open("wb") as output:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", __name__, job_id, *arguments],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", __name__, job_id],
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
+    _hand_over(keeper, arguments)
     limit = time.monotonic() + _START_SECONDS
     while not _file(job_id, "json").exists():
         if keeper.poll() is not None or time.monotonic() > limit:
             raise ShiftbenchError("the job did not start", found=log.read_text(errors="replace")[-500:])
         time.sleep(_POLL_SECONDS)
     return find_job(job_id)
+
+
+def _hand_over(process: subprocess.Popen[bytes], arguments: Sequence[str]) -> None:
+    """Send arguments to a process by its standard input: other users can list the words of every command."""
+    assert process.stdin is not None
+    # A process that ended at once is noticed where it is waited for.
+    with suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(msgspec.json.encode(list(arguments)))
 
 
 def _remove_old_jobs() -> None:
@@ -163,16 +176,22 @@ def _keep(job_id: str, arguments: list[str]) -> None:
         signal.signal(signal_number, lambda number, _: received.append(number))
     started = datetime.now(UTC).isoformat(timespec="seconds")
     with file_lock(_file(job_id, "lock"), wait=True):
-        job = DetachedJob(id=job_id, arguments=arguments, folder=str(Path.cwd()), started=started, process=os.getpid())
-        command = [sys.executable, "-c", "from shiftbench.cli import main; main()", *arguments]
-        with subprocess.Popen(command) as process:
-            write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
+        job = DetachedJob(
+            id=job_id,
+            arguments=command_without_credentials(arguments),
+            folder=str(Path.cwd()),
+            started=started,
+            process=os.getpid(),
+        )
+        with subprocess.Popen([sys.executable, "-c", _COMMAND], stdin=subprocess.PIPE) as process:
+            _hand_over(process, arguments)
+            write_private(_file(job_id, "json"), msgspec.json.encode(job))
             job.exit_code = process.wait()
         # A command that is interrupted while Python starts exits with other codes.
         if job.exit_code and received:
             job.exit_code = _INTERRUPTED
-        write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
+        write_private(_file(job_id, "json"), msgspec.json.encode(job))
 
 
 if __name__ == "__main__":
-    _keep(sys.argv[1], sys.argv[2:])
+    _keep(sys.argv[1], msgspec.json.decode(sys.stdin.buffer.read(), type=list[str]))

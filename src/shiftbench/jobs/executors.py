@@ -58,9 +58,10 @@ class Agenda:
         return self._held.popleft(), True
 
     def take(self, item: Hashable, problems: Sequence[Problem] | None) -> None:
-        """Take the result of ``Job.compute`` for an item."""
+        """Note how ``Job.compute`` ended: with problems, with none, or with None if another run computes the item."""
         self.answered += 1
-        if problems is None:
+        computed_elsewhere = problems is None
+        if computed_elsewhere:
             self._held.append(item)
         elif problems:
             self._failed(item, problems)

@@ -1,0 +1,13 @@
+from shiftbench.io.atomic import read_json as read_json
+from shiftbench.io.atomic import write_atomically as write_atomically
+from shiftbench.io.atomic import write_bytes as write_bytes
+from shiftbench.io.atomic import write_json as write_json
+from shiftbench.io.cache import cache_folder as cache_folder
+from shiftbench.io.hashing import digest as digest
+from shiftbench.io.hashing import file_digest as file_digest
+from shiftbench.io.hashing import seeded_rank as seeded_rank
+from shiftbench.io.locks import file_lock as file_lock
+from shiftbench.io.paths import Location as Location
+from shiftbench.io.paths import inside as inside
+from shiftbench.io.paths import local as local
+from shiftbench.io.paths import split_kind as split_kind

@@ -1,0 +1,13 @@
+from shiftbench.jobs.base import Shard as Shard
+from shiftbench.jobs.base import add_tracebacks as add_tracebacks
+from shiftbench.jobs.base import retry_hint as retry_hint
+from shiftbench.jobs.blocks import Computation as Computation
+from shiftbench.jobs.blocks import ComputeOptions as ComputeOptions
+from shiftbench.jobs.blocks import Numbers as Numbers
+from shiftbench.jobs.blocks import PerImage as PerImage
+from shiftbench.jobs.blocks import kept_rows as kept_rows
+from shiftbench.jobs.blocks import per_image as per_image
+from shiftbench.jobs.blocks import save_array as save_array
+from shiftbench.jobs.threads import on_threads as on_threads
+from shiftbench.jobs.threads import one_torch_thread as one_torch_thread
+from shiftbench.jobs.threads import worker_count as worker_count

@@ -1,0 +1,9 @@
+from shiftbench.io.schema import Count as Count
+from shiftbench.io.schema import NonNegative as NonNegative
+from shiftbench.io.schema import Positive as Positive
+from shiftbench.io.schema import Probability as Probability
+from shiftbench.io.schema import check_options as check_options
+from shiftbench.io.schema import decode as decode
+from shiftbench.io.schema import parse_toml as parse_toml
+from shiftbench.io.schema import read_toml as read_toml
+from shiftbench.io.schema import to_toml as to_toml

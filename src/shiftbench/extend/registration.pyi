@@ -1,0 +1,2 @@
+from shiftbench.native import kernel as kernel
+from shiftbench.registry import Registry as Registry

@@ -1,0 +1,11 @@
+from shiftbench.shifts.compose import luma as luma
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS as CORRUPTIONS
+from shiftbench.shifts.corruptions.catalogue import GROUPS as GROUPS
+from shiftbench.shifts.corruptions.image_kinds import unpack as unpack
+from shiftbench.shifts.corruptions.noise import gaussian_noise as gaussian_noise
+from shiftbench.shifts.corruptions.noise import speckle_noise as speckle_noise
+from shiftbench.shifts.seeds import SEED_SCHEME as SEED_SCHEME
+from shiftbench.shifts.seeds import Draws as Draws
+from shiftbench.shifts.seeds import KeyedDraws as KeyedDraws
+from shiftbench.shifts.seeds import derive_key as derive_key
+from shiftbench.shifts.seeds import derive_seed as derive_seed
