@@ -97,7 +97,8 @@ class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         for name, module in (_CORE | _ENGINES).items():
             if module not in sys.modules and name not in _CORE:
                 continue
-            version = getattr(sys.modules.get(module), "__version__", "") or _installed_version(name)
+            # The name of a release, which pip can install; a module may state a build instead, as OpenVINO's does.
+            version = _installed_version(name) or getattr(sys.modules.get(module), "__version__", "")
             if version:
                 versions[name] = str(version)
         versions |= _decoder_versions()
