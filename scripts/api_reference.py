@@ -31,6 +31,7 @@ PACKAGES = (
     "shiftbench.reports.figures",
     "shiftbench.integrations",
     "shiftbench.conformance",
+    "shiftbench.errors",
     "shiftbench.testsets",
     "shiftbench.hardening",
 )

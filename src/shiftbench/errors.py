@@ -17,6 +17,21 @@ from numbers import Integral
 from types import EllipsisType, FrameType
 from typing import Any, Literal, Self
 
+#: The classes are public; the functions are not.
+__all__ = [
+    "BadImageError",
+    "ClassifierError",
+    "DatasetError",
+    "LabelError",
+    "MissingClassesError",
+    "MissingExtraError",
+    "ResultWarning",
+    "SettingError",
+    "ShiftError",
+    "ShiftbenchError",
+    "StoreError",
+    "UnknownNameError",
+]
 _PACKAGE = __name__.partition(".")[0]
 #: Whether the user of this process types commands: messages then name options instead of arguments.
 _on_command_line = False

@@ -562,6 +562,11 @@ CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
 }
 
 
+def demo_weights(name: str) -> Weights:
+    """The arrays of a demo classifier of ImageNet whose weights are a file of Keras."""
+    return keras_file(DEMO_CLASSIFIERS[name].weights())
+
+
 def load_demo(target: str, options: Options) -> Classifier:
     """Load ``demo:NAME``, NAME one of ``DEMO_CLASSIFIERS`` or ``CIFAR_CLASSIFIERS``; all return logits."""
     classifiers = DEMO_CLASSIFIERS | CIFAR_CLASSIFIERS

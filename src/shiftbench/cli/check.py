@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,18 +33,29 @@ Plugin = Annotated[
     list[str] | None,
     typer.Option("--plugin", metavar="MODULE", help="A module or FILE.py that registers the extension (repeatable)."),
 ]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the extension (repeatable)."),
-]
+
+
+@dataclass(frozen=True)
+class ExtensionOptions:
+    """The options of a command that checks an extension with options of its own."""
+
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the extension (repeatable)."),
+    ] = None
+    plugin: Plugin = None
+    json: Json = False
+
+    def run(self, check: Callable[..., Sequence[CheckResult]], name: str) -> None:
+        """Check the extension of this name with its options, print the results, and exit with 1 if one failed."""
+        load_plugins(self.plugin)
+        print_checks(check(name, **parse_options(self.option)), self.json)
 
 
 @app.command("corruption")
 def check_corruption_command(
     name: Annotated[str, typer.Argument(help="The name of a registered corruption.")],
-    options: Options = None,
-    plugin: Plugin = None,
-    json: Json = False,
+    options: ExtensionOptions,
 ) -> None:
     """Check a corruption: shape, range, determinism by seed, batches, threads, pickling, odd sizes, severities.
 
@@ -53,8 +65,7 @@ def check_corruption_command(
       shiftbench check corruption darker --plugin my_plugin.py
       shiftbench check corruption frost --option frost_textures=procedural
     """
-    load_plugins(plugin)
-    print_checks(sb.check_corruption(name, parse_options(options)), json)
+    options.run(lambda corruption, **values: sb.check_corruption(corruption, values), name)
 
 
 @app.command("shift")

@@ -1,15 +1,13 @@
 from shiftbench.classifiers.base import BatchedClassifier as BatchedClassifier
 from shiftbench.classifiers.defences import Clahe as Clahe
 from shiftbench.classifiers.defences import TenCrop as TenCrop
-from shiftbench.classifiers.demo import DEMO_CLASSIFIERS as DEMO_CLASSIFIERS
-from shiftbench.classifiers.demo import keras_file as keras_file
+from shiftbench.classifiers.demo import demo_weights as demo_weights
 from shiftbench.classifiers.description import flat_description as flat_description
 from shiftbench.classifiers.description import read_description as read_description
 from shiftbench.classifiers.onnx_ import OnnxClassifier as OnnxClassifier
 from shiftbench.classifiers.onnx_ import disagreement as disagreement
 from shiftbench.classifiers.onnx_ import onnx_twin as onnx_twin
 from shiftbench.classifiers.options import write_sidecar as write_sidecar
-from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION as CAFFE_NORMALISATION
 from shiftbench.classifiers.preprocessing import LUMA_WEIGHTS as LUMA_WEIGHTS
 from shiftbench.classifiers.recorded import RecordedPredictions as RecordedPredictions
 from shiftbench.classifiers.torch_ import TorchClassifier as TorchClassifier

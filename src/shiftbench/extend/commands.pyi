@@ -1,8 +1,4 @@
-from shiftbench.cli.check import Options as Options
-from shiftbench.cli.check import Plugin as Plugin
-from shiftbench.cli.check import load_plugins as load_plugins
-from shiftbench.cli.check import parse_options as parse_options
-from shiftbench.cli.check import print_checks as print_checks
+from shiftbench.cli.check import ExtensionOptions as ExtensionOptions
 from shiftbench.cli.commands import DefaultGroup as DefaultGroup
 from shiftbench.cli.console import errors as errors
 from shiftbench.cli.console import extra as extra

@@ -1,12 +1,3 @@
-from shiftbench.errors import BadImageError as BadImageError
-from shiftbench.errors import ClassifierError as ClassifierError
-from shiftbench.errors import DatasetError as DatasetError
-from shiftbench.errors import LabelError as LabelError
-from shiftbench.errors import MissingClassesError as MissingClassesError
-from shiftbench.errors import MissingExtraError as MissingExtraError
-from shiftbench.errors import SettingError as SettingError
-from shiftbench.errors import StoreError as StoreError
-from shiftbench.errors import UnknownNameError as UnknownNameError
 from shiftbench.errors import argument as argument
 from shiftbench.errors import check_names as check_names
 from shiftbench.errors import listed as listed

@@ -1,9 +1,4 @@
-from shiftbench.io.html import LONGEST as LONGEST
 from shiftbench.io.html import block as block
-from shiftbench.io.html import figure as figure
-from shiftbench.io.html import grid as grid
-from shiftbench.io.html import image_url as image_url
-from shiftbench.io.html import missing_figure as missing_figure
+from shiftbench.io.html import image_grid as image_grid
 from shiftbench.io.html import notes as notes
-from shiftbench.io.html import text as text
 from shiftbench.io.html import title as title

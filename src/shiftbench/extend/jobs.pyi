@@ -1,4 +1,3 @@
-from shiftbench.jobs.base import Shard as Shard
 from shiftbench.jobs.base import add_tracebacks as add_tracebacks
 from shiftbench.jobs.base import retry_hint as retry_hint
 from shiftbench.jobs.blocks import Computation as Computation

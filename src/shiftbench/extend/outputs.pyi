@@ -3,7 +3,6 @@ from shiftbench.outputs.encoding import unique_names as unique_names
 from shiftbench.outputs.layouts import Tree as Tree
 from shiftbench.outputs.layouts import Variants as Variants
 from shiftbench.outputs.layouts import file_size as file_size
-from shiftbench.outputs.packed import SHARD_SIZE as SHARD_SIZE
 from shiftbench.outputs.packed import PackedSample as PackedSample
 from shiftbench.outputs.packed import table_name as table_name
 from shiftbench.outputs.packed import write_table as write_table

@@ -1,6 +1,5 @@
 from shiftbench.shifts.compose import luma as luma
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS as CORRUPTIONS
-from shiftbench.shifts.corruptions.catalogue import GROUPS as GROUPS
 from shiftbench.shifts.corruptions.image_kinds import unpack as unpack
 from shiftbench.shifts.corruptions.noise import gaussian_noise as gaussian_noise
 from shiftbench.shifts.corruptions.noise import speckle_noise as speckle_noise

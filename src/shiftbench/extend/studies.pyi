@@ -1,12 +1,9 @@
 from shiftbench.published.tables import published as published
-from shiftbench.studies.base import FRACTION as FRACTION
 from shiftbench.studies.base import check_unique as check_unique
 from shiftbench.studies.base import count_of as count_of
 from shiftbench.studies.fits import Line as Line
-from shiftbench.studies.gate import DEFAULT_POLICY as DEFAULT_POLICY
 from shiftbench.studies.gate import GateResult as GateResult
-from shiftbench.studies.gate import judge as judge
-from shiftbench.studies.gate import paired_settings as paired_settings
+from shiftbench.studies.gate import judge_by_default_policy as judge_by_default_policy
 from shiftbench.studies.hypotheses import Evidence as Evidence
 from shiftbench.studies.hypotheses import HitData as HitData
 from shiftbench.studies.hypotheses import Hypothesis as Hypothesis

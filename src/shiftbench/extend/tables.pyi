@@ -1,10 +1,7 @@
-from shiftbench.reports.figures.style import marking as marking
-from shiftbench.reports.formatting import count as count
+from shiftbench.reports.figures.run_figures import marked_figures as marked_figures
 from shiftbench.reports.formatting import csv_text as csv_text
-from shiftbench.reports.formatting import level_text as level_text
 from shiftbench.reports.formatting import markdown as markdown
 from shiftbench.reports.gate import verdict_line as verdict_line
-from shiftbench.reports.models import figure_marks as figure_marks
 from shiftbench.reports.models import with_models as with_models
 from shiftbench.reports.page.sections.training import LOG as LOG
 from shiftbench.reports.page.sections.training import read_log as read_log
@@ -16,4 +13,3 @@ from shiftbench.reports.study_tables import reproducibility_table as reproducibi
 from shiftbench.reports.table import Column as Column
 from shiftbench.reports.table import Table as Table
 from shiftbench.reports.writers import markdown_table as markdown_table
-from shiftbench.reports.writers import to_html as to_html

@@ -1,4 +1,3 @@
-from shiftbench.reports.page.server import BODY_SECONDS as BODY_SECONDS
 from shiftbench.reports.page.server import HEADERS as HEADERS
 from shiftbench.reports.page.server import DeadlineProtocol as DeadlineProtocol
 from shiftbench.reports.page.server import bind as bind

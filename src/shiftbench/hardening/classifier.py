@@ -24,9 +24,9 @@ from torch import nn
 
 from shiftbench import Classifier, LabelSpace, Preprocessing, __version__
 from shiftbench.classifiers import Options
+from shiftbench.errors import ClassifierError
 from shiftbench.extend.classifiers import from_module
 from shiftbench.extend.datasets import TrainedOn
-from shiftbench.extend.errors import ClassifierError
 from shiftbench.extend.io import digest, file_digest, write_atomically, write_bytes, write_json
 from shiftbench.extend.jobs import save_array
 from shiftbench.extend.options import to_toml

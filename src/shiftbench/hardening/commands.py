@@ -13,23 +13,19 @@ from shiftbench.extend.commands import (
     Commands,
     DefaultGroup,
     ExecutorOptions,
+    ExtensionOptions,
     Json,
     Labels,
-    Options,
     OutputOptions,
-    Plugin,
     Preprocess,
     Quiet,
     Seed,
     Trust,
     extra,
     kept_warnings,
-    load_plugins,
     note,
     output,
     parse_data,
-    parse_options,
-    print_checks,
     print_images,
     print_json,
     print_warnings,
@@ -650,9 +646,7 @@ def _experiment_text(
 
 def check_augmentation_command(
     name: Annotated[str, typer.Argument(help="The name of a registered augmentation of images or batches.")],
-    options: Options = None,
-    plugin: Plugin = None,
-    json: Json = False,
+    options: ExtensionOptions,
 ) -> None:
     """Check an augmentation: shape, range, determinism per image and epoch, independence of order and workers.
 
@@ -663,5 +657,4 @@ def check_augmentation_command(
     """
     from shiftbench.hardening.augmentations.check import check_augmentation
 
-    load_plugins(plugin)
-    print_checks(check_augmentation(name, **parse_options(options)), json)
+    options.run(check_augmentation, name)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta, Struct, structs
 
-from shiftbench.extend.errors import UnknownNameError
+from shiftbench.errors import UnknownNameError
 from shiftbench.extend.options import Count, NonNegative, decode, parse_toml
 from shiftbench.hardening.errors import RecipeError
 

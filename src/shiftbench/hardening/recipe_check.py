@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 
+from shiftbench.errors import UnknownNameError
 from shiftbench.extend.datasets import find_label_space
-from shiftbench.extend.errors import UnknownNameError, check_names
+from shiftbench.extend.errors import check_names
 from shiftbench.extend.options import check_options
 from shiftbench.hardening.architectures.base import architectures
 from shiftbench.hardening.architectures.baselines import BASELINES

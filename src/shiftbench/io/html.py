@@ -99,6 +99,17 @@ def missing_figure(caption: str, tooltip: str = "") -> str:
     return f'<figure title="{text(tooltip)}">{small("not readable")}<figcaption>{text(caption)}</figcaption></figure>'
 
 
+def image_grid(images: Iterable[tuple[Pixels | None, str]]) -> str:
+    """Small images with their captions; None stands for an image that can't be read."""
+    figures = []
+    for pixels, caption in images:
+        if pixels is None:
+            figures.append(missing_figure(caption))
+        else:
+            figures.append(figure(pixels, caption))
+    return grid(figures)
+
+
 def image_url(webp: bytes) -> str:
     """The image as a URL that contains it."""
     return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"

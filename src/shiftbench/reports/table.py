@@ -372,7 +372,11 @@ class Table:
         return f"<Table {title!r}: {rows} rows, {columns} columns>"
 
     def _repr_html_(self) -> str:
-        return html.block(writers.to_html(self))
+        return html.block(self.to_html())
+
+    def to_html(self) -> str:
+        """The table as a part of a page of ``shiftbench.extend.html``: with title, lead, notes and the tables below."""
+        return writers.to_html(self)
 
     def to_markdown(self, path: str | Path | None = None) -> str:
         """The table in Markdown; also written to ``path``, if there is one."""

@@ -744,6 +744,15 @@ def judge(
     return GateResult(candidate, baseline, rules, policy, settings, len(np.unique(everything.images)), tuple(notes))
 
 
+def judge_by_default_policy(
+    workspace: Workspace, candidate: Sequence[Result], baseline: Sequence[Result]
+) -> GateResult:
+    """The verdict of the default policy on the results of two models of a workspace."""
+    predictions = {result.setting: workspace.read(result, top_k=1, scores=False) for result in baseline}
+    settings, notes = paired_settings(workspace, candidate, predictions)
+    return judge(settings, DEFAULT_POLICY, candidate[0].title, baseline[0].title, notes)
+
+
 def _checks(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Iterator[Check]:
     for name, drop in _drops(rule, _scopes(rule, settings, policy)):
         low, high = drop.interval(policy.alpha)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from shiftbench.extend.errors import MissingExtraError
+from shiftbench.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from shiftbench.testsets.configuration import ClassDefinition, Configuration

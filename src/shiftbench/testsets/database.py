@@ -26,7 +26,7 @@ from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, Integer, String
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
 
-from shiftbench.extend.errors import MissingExtraError
+from shiftbench.errors import MissingExtraError
 from shiftbench.testsets.errors import DamagedError, WorkshopError
 
 #: States of an assignment.

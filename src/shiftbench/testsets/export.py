@@ -14,7 +14,6 @@ from PIL import Image as Pillow
 from shiftbench.extend.datasets import read_rows
 from shiftbench.extend.io import write_json
 from shiftbench.extend.outputs import (
-    SHARD_SIZE,
     OutputFile,
     OutputRecord,
     PackedSample,
@@ -32,6 +31,8 @@ Row = Mapping[str, Any]
 #: ``function(frozen)``: the files of a format.
 Exporter = Callable[[FrozenSet], list[OutputFile]]
 exporters: Registry[Exporter] = Registry("export format")
+#: Images per WebDataset shard.
+SHARD_SIZE = 1000
 #: Images per Parquet file.
 TABLE_SIZE = 2000
 

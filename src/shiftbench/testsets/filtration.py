@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from shiftbench import Classifier, Dataset, Geometry, LabelSpace, ShiftbenchError
 from shiftbench.datasets import Subset, of_classes, take
+from shiftbench.errors import ClassifierError, StoreError
 from shiftbench.extend.classifiers import RecordedPredictions, TenCrop
 from shiftbench.extend.datasets import centre_crop
-from shiftbench.extend.errors import ClassifierError, StoreError
 from shiftbench.extend.io import digest
 from shiftbench.extend.jobs import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.extend.outputs import OutputFile, OutputRecord, write_files
-from shiftbench.extend.tables import Column, Table, count
+from shiftbench.extend.tables import Column, Table
 from shiftbench.extend.types import FloatArray, IntArray, Labels, Pixels
 from shiftbench.metrics import softmax
 from shiftbench.testsets.pool.sources import Offer, dataset_offers
@@ -87,7 +87,7 @@ class Funnel(Table):
                     expected=f"0 to {before.left}, the count after {before.name!r}",
                 )
         self.steps = list(steps)
-        self.line = " -> ".join(count(step.left) for step in steps)
+        self.line = " -> ".join(f"{step.left:,}" for step in steps)
         rows = []
         for i, step in enumerate(steps):
             total = steps[0].left

@@ -25,7 +25,6 @@ from shiftbench import ShiftbenchError
 from shiftbench.extend.io import write_atomically, write_json
 from shiftbench.extend.metrics import percentile_interval
 from shiftbench.extend.tables import csv_text
-from shiftbench.extend.types import Interval
 from shiftbench.metrics import clopper_pearson
 from shiftbench.testsets.database import (
     REFERENCE,
@@ -86,7 +85,7 @@ class ImageFrequency:
     def frequency(self) -> float | None:
         return self.selected / self.annotations if self.annotations else None
 
-    def interval(self, level: float = 0.95) -> Interval:
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
         return clopper_pearson(self.selected, self.annotations, level)
 
 
@@ -127,7 +126,7 @@ class AnnotatorQuality(ControlCounts):
     def accuracy(self) -> float | None:
         return self.right / self.controls if self.controls else None
 
-    def interval(self, level: float = 0.95) -> Interval:
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
         return clopper_pearson(self.right, self.controls, level)
 
 

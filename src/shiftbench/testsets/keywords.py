@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import func, select
 
 from shiftbench import Dataset, label_space
-from shiftbench.extend.errors import BadImageError
+from shiftbench.errors import BadImageError
 from shiftbench.extend.io import digest
 from shiftbench.extend.studies import published
 from shiftbench.extend.tables import Column, Table

@@ -5,19 +5,22 @@ docs/test-set-candidates.md lists which part corresponds to which table or figur
 
 from __future__ import annotations
 
+import base64
 import string
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from shiftbench import Dataset, Predictions, ShiftbenchError
+from shiftbench.errors import BadImageError
 from shiftbench.extend import html
-from shiftbench.extend.errors import BadImageError, listed, shell_command
+from shiftbench.extend.errors import listed, shell_command
 from shiftbench.extend.io import Location, seeded_rank, write_atomically
 from shiftbench.extend.metrics import hits
 from shiftbench.extend.settings import StoredResults
@@ -26,13 +29,12 @@ from shiftbench.extend.tables import (
     Column,
     Table,
     bins_table,
-    figure_marks,
     lines_table,
-    marking,
+    marked_figures,
     reproducibility_table,
-    to_html,
     with_models,
 )
+from shiftbench.extend.types import Pixels
 from shiftbench.reports.figures import PaperFigure, bins, scatter
 from shiftbench.reports.figures import revisions as draw_revisions
 from shiftbench.studies import Results, Study, StudyError
@@ -47,6 +49,8 @@ from shiftbench.testsets.revisions import revisions
 
 #: Classes on the blind sheet.
 _BLIND_CLASSES = 3
+#: Longest side of an image on a sheet that must not tell sets apart, in pixels.
+_SHEET_SIDE = 112
 #: Images per class on the blind sheet and on the sheet of confused classes.
 _IMAGES_PER_CLASS = 4
 #: Hard images per sheet.
@@ -76,16 +80,16 @@ class TestsetStudy:
 
     def write_html(self, path: str | Path) -> Path:
         """Write one HTML file that loads nothing from elsewhere."""
-        sections = [f"<h1>{html.text(self.name)}</h1>", to_html(self.summary), html.notes(self.notes)]
+        sections = [f"<h1>{escape(self.name)}</h1>", self.summary.to_html(), html.notes(self.notes)]
         for title, table in self.tables.items():
-            sections.append(f"<h2>{html.text(title)}</h2>{to_html(table)}")
+            sections.append(f"<h2>{escape(title)}</h2>{table.to_html()}")
         for title, figure in self.figures.items():
-            # The function is made for small images, which it takes to be WebP.
-            image = html.image_url(figure._repr_png_()).replace("image/webp", "image/png", 1)
-            sections.append(f'<h2>{html.text(title)}</h2><img class="wide" src="{image}" alt="{html.text(title)}">')
+            png = base64.b64encode(figure._repr_png_()).decode()
+            image = f'<img class="wide" src="data:image/png;base64,{png}" alt="{escape(title)}">'
+            sections.append(f"<h2>{escape(title)}</h2>{image}")
         for title, sheet in self.sheets.items():
-            sections.append(f"<h2>{html.text(title)}</h2>{sheet}")
-        head = f"{_HEAD}<title>{html.text(self.name)}</title><style>{_STYLE}</style>"
+            sections.append(f"<h2>{escape(title)}</h2>{sheet}")
+        head = f"{_HEAD}<title>{escape(self.name)}</title><style>{_STYLE}</style>"
         page = f"{head}<body>{html.block(*sections)}</body></html>\n"
         write_atomically(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8", newline="\n"))
         return Path(path)
@@ -174,7 +178,7 @@ def study_sets(
     sets = _evaluated_sets(study, project, workspace, classifiers)
     run = StoredResults.open(workspace)
     # Every figure of the study marks the same models in the same way.
-    with marking(*figure_marks(run)):
+    with marked_figures(run):
         _compare(study, sets, level)
         for testset in sets:
             _frequencies(study, testset, level)
@@ -449,14 +453,14 @@ def _grid(dataset: Dataset, captions: Mapping[int, str], *, alike: bool = False)
 
     With ``alike``, all images have the size and shape of annotators' copies, which do not tell sets apart.
     """
-    figures = []
+    images: list[tuple[Pixels | None, str]] = []
     for index, caption in captions.items():
         try:
             pixels = dataset.read(index).pixels
         except BadImageError:
-            figures.append(html.missing_figure(caption))
+            images.append((None, caption))
             continue
         if alike:
-            pixels = fitted(pixels, (html.LONGEST, html.LONGEST))
-        figures.append(html.figure(pixels, caption))
-    return html.grid(figures)
+            pixels = fitted(pixels, (_SHEET_SIDE, _SHEET_SIDE))
+        images.append((pixels, caption))
+    return html.image_grid(images)

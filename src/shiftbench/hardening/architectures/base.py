@@ -19,8 +19,8 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from shiftbench.errors import UnknownNameError
 from shiftbench.extend.classifiers import import_timm
-from shiftbench.extend.errors import UnknownNameError
 from shiftbench.extend.options import Count, check_options
 from shiftbench.extend.registration import Registry
 from shiftbench.hardening.errors import ArchitectureError

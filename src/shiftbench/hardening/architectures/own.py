@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from shiftbench import Classifier, LabelSpace, Normalisation, Preprocessing, load_classifier
+from shiftbench.errors import ClassifierError
 from shiftbench.extend.classifiers import LUMA_WEIGHTS, TorchClassifier, scores_of
-from shiftbench.extend.errors import ClassifierError, argument
+from shiftbench.extend.errors import argument
 from shiftbench.hardening.architectures.base import architectures
 from shiftbench.hardening.errors import ArchitectureError
 

@@ -17,11 +17,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from shiftbench import Dataset, LabelSpace, ShiftbenchError
+from shiftbench import Dataset, LabelSpace, Shard, ShiftbenchError
+from shiftbench.errors import BadImageError, StoreError
 from shiftbench.extend.datasets import FileDataset, bad_image, open_unlabelled
-from shiftbench.extend.errors import BadImageError, StoreError
 from shiftbench.extend.io import local
-from shiftbench.extend.jobs import Shard, one_torch_thread
+from shiftbench.extend.jobs import one_torch_thread
 from shiftbench.extend.options import check_options, decode
 from shiftbench.extend.outputs import (
     Encoding,

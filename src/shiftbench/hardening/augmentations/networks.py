@@ -26,8 +26,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from shiftbench import Dataset, __version__
+from shiftbench.errors import BadImageError, ClassifierError
 from shiftbench.extend.classifiers import fill, load_weights
-from shiftbench.extend.errors import BadImageError, ClassifierError
 from shiftbench.extend.io import cache_folder, digest, file_lock, write_bytes
 from shiftbench.extend.jobs import one_torch_thread
 from shiftbench.extend.registration import Registry

@@ -19,8 +19,8 @@ import numpy as np
 from msgspec import Meta
 from PIL import Image
 
+from shiftbench.errors import UnknownNameError
 from shiftbench.extend.classifiers import Clahe, import_torchvision, kept_random_state
-from shiftbench.extend.errors import UnknownNameError
 from shiftbench.extend.options import Positive, Probability
 from shiftbench.extend.shifts import Draws, KeyedDraws, gaussian_noise, speckle_noise
 from shiftbench.extend.types import Pixels

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, mse_loss, pad, relu
 
-from shiftbench.extend.classifiers import CAFFE_NORMALISATION, fill, load_weights, torch_device
+from shiftbench.errors import BadImageError
+from shiftbench.extend.classifiers import demo_weights, fill, load_weights, torch_device
 from shiftbench.extend.datasets import EXTENSIONS, decode
-from shiftbench.extend.errors import BadImageError, argument
+from shiftbench.extend.errors import argument
 from shiftbench.extend.io import file_digest
 from shiftbench.extend.options import Probability
 from shiftbench.extend.types import Pixels
@@ -41,6 +42,8 @@ from shiftbench.hardening.errors import AugmentationError, NetworkError
 
 # The network
 
+#: The mean colour of the encoder's training images, blue first, that Caffe's networks subtract.
+_CAFFE_MEAN = (103.939, 116.779, 123.68)
 _CHANNELS = 128
 _LAYERS = ("conv1", "fire2", "fire3", "fire4", "fire5")
 #: The position in ``_LAYERS`` of the layer whose output is the code.
@@ -92,7 +95,7 @@ class AdaIn(ImageNetwork):
         layers = nn.Conv2d(3, 64, 3, stride=2), Fire(64, 16), Fire(128, 16), Fire(128, 32), Fire(256, 32)
         self.encoder = nn.ModuleDict(dict(zip(_LAYERS, layers, strict=True))).requires_grad_(False)
         self.decoder = nn.Sequential(*_layers((_CHANNELS, 128, 0, 64, 64, 0, 32, 3), nn.Upsample(scale_factor=2))[:-1])
-        self.register_buffer("mean", torch.tensor(CAFFE_NORMALISATION.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(_CAFFE_MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("scales", torch.ones(len(_LAYERS)))
         self.register_buffer("style_means", torch.zeros(styles, _CHANNELS))
         self.register_buffer("style_deviations", torch.ones(styles, _CHANNELS))
@@ -130,9 +133,7 @@ class AdaIn(ImageNetwork):
 
     def prepare(self, images: Tensor) -> None:
         """Loads the real encoder, and measures the scales of its layers, so that the losses count all layers alike."""
-        from shiftbench.extend.classifiers import DEMO_CLASSIFIERS, keras_file
-
-        arrays = keras_file(DEMO_CLASSIFIERS["squeezenet1_1"].weights())
+        arrays = demo_weights("squeezenet1_1")
         encoder = {name: torch.from_numpy(arrays[name]) for name in self.encoder.state_dict()}
         self.encoder.load_state_dict(encoder)
         self.scales.copy_(torch.stack([layer.std() for layer in self._features(images)]))

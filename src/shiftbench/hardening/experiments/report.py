@@ -7,7 +7,7 @@ from dataclasses import asdict
 from msgspec import structs
 
 from shiftbench.extend.studies import count_of
-from shiftbench.extend.tables import Column, Table, hypotheses_table, level_text, line_text
+from shiftbench.extend.tables import Column, Table, hypotheses_table, line_text
 from shiftbench.hardening.experiments.study import ExperimentStudy, SeedMean
 
 
@@ -88,7 +88,7 @@ def _fields(key: str, number: SeedMean | None) -> dict[str, object]:
 
 def _intervals(study: ExperimentStudy) -> str:
     units = "images and seeds" if study.seeds > 1 else "images"
-    return f"{level_text(study.level)} intervals over {units}"
+    return f"{study.level * 100:.10g} % intervals over {units}"
 
 
 def _shifted_name(study: ExperimentStudy) -> str:

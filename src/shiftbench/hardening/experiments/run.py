@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from shiftbench import Dataset, LabelSpace, Run, Selection, evaluate, label_space, load_classifier
 from shiftbench.datasets import named_datasets
+from shiftbench.errors import MissingClassesError, SettingError
 from shiftbench.extend.datasets import FOLDERS, find_label_space, open_splits, protocols
-from shiftbench.extend.errors import MissingClassesError, SettingError, argument, check_names, listed
+from shiftbench.extend.errors import argument, check_names, listed
 from shiftbench.extend.io import Location, cache_folder, file_lock
 from shiftbench.extend.jobs import add_tracebacks, one_torch_thread, retry_hint, worker_count
 from shiftbench.extend.metrics import ALEXNET

@@ -27,9 +27,8 @@ from scipy import stats
 from shiftbench import Predictions, Run
 from shiftbench.extend.metrics import ALEXNET, anomaly_scores_of, holm, kept_scores
 from shiftbench.extend.settings import ResultSpec
-from shiftbench.extend.shifts import CORRUPTIONS, GROUPS
+from shiftbench.extend.shifts import CORRUPTIONS
 from shiftbench.extend.studies import (
-    FRACTION,
     Evidence,
     HitData,
     Hypothesis,
@@ -37,7 +36,7 @@ from shiftbench.extend.studies import (
     image_bootstrap,
     weigh_hypotheses,
 )
-from shiftbench.extend.types import BoolArray, FloatArray
+from shiftbench.extend.types import FloatArray
 from shiftbench.hardening.experiments.base import Experiment, PaperClaim, PlannedRun, Variant, run_name
 from shiftbench.metrics import aupr, mean_average_precision
 from shiftbench.studies import Fit, StudyError, fit
@@ -46,6 +45,8 @@ from shiftbench.studies import Fit, StudyError, fit
 Hits = NDArray[Any]
 #: Number of groups of images that the jackknife leaves out in turn.
 GROUPS_LEFT_OUT = 50
+#: Kinds of corruptions, in the order of the papers; others follow.
+_GROUPS = ("noise", "blur", "weather", "digital")
 #: A network is above chance level if its whole interval is above the accuracy that has this multiple of the odds of
 #: guessing. Odds, since twice the accuracy of guessing between two classes would be 100 %.
 CLEAR_ODDS = 2.0
@@ -290,7 +291,7 @@ class _Part:
 
     def groups(self) -> dict[str, list[str]]:
         """Corruptions by their kind: noise, blur, weather, digital; empty if the shifts are not corruptions."""
-        groups: dict[str, list[str]] = {group: [] for group in GROUPS}
+        groups: dict[str, list[str]] = {group: [] for group in _GROUPS}
         for setting in self.shifted:
             name = self.specs[setting].shift.corruption
             if name is not None and name in CORRUPTIONS:
@@ -356,7 +357,9 @@ def _precisions(part: _Part, settings: Sequence[str]) -> tuple[Hits, float]:
             truth = predictions.multi_hot[used]
 
             # The arrays are bound as defaults, because the loop assigns these names again.
-            def precision(kept: BoolArray, scores: NDArray[np.float32] = scores, truth: BoolArray = truth) -> float:
+            def precision(
+                kept: NDArray[np.bool_], scores: NDArray[np.float32] = scores, truth: NDArray[np.bool_] = truth
+            ) -> float:
                 return mean_average_precision(scores[kept], truth[kept])
 
             rows.append(_jackknifed(precision, len(truth)))
@@ -377,7 +380,9 @@ def _detected(part: _Part) -> tuple[Hits, float]:
 
         # The arrays are bound as defaults, because the loop assigns these names again.
         def area(
-            kept: BoolArray, inside_scores: FloatArray = inside_scores, outside_scores: FloatArray = outside_scores
+            kept: NDArray[np.bool_],
+            inside_scores: FloatArray = inside_scores,
+            outside_scores: FloatArray = outside_scores,
         ) -> float:
             count = len(inside_scores)
             return aupr(inside_scores[kept[:count]], outside_scores[kept[count:]])
@@ -515,7 +520,7 @@ def _jackknifed_rho(clean: FloatArray, shifted: FloatArray, baseline: Sequence[i
     for seed in range(seeds):
         x = np.delete(clean, seed, axis=1)
         y = np.delete(shifted, seed, axis=1)
-        line = fit(x[baseline].ravel(), y[baseline].ravel(), unit=FRACTION, resamples=0)
+        line = fit(x[baseline].ravel(), y[baseline].ravel(), unit="fraction", resamples=0)
         without.append(y.mean(axis=1) - line.predict(x.mean(axis=1)))
     return np.asarray((seeds - 1) * np.var(without, axis=0))
 

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from shiftbench import Classifier, Dataset, LabelSpace, load_classifier, open_dataset
+from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.extend.classifiers import TorchClassifier, ZooTarget, flat_description, unwrapped
 from shiftbench.extend.datasets import FOLDERS, TrainedOn, common_image_size, find_label_space, sample_images
-from shiftbench.extend.errors import ClassifierError, LabelError, argument, listed
+from shiftbench.extend.errors import argument, listed
 from shiftbench.hardening.architectures.own import OWN, own_network
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import TrainingError

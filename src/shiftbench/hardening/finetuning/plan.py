@@ -16,8 +16,9 @@ import torch
 from msgspec import structs
 
 from shiftbench import Dataset
+from shiftbench.errors import UnknownNameError
 from shiftbench.extend.classifiers import torch_device
-from shiftbench.extend.errors import UnknownNameError, argument
+from shiftbench.extend.errors import argument
 from shiftbench.extend.io import read_json
 from shiftbench.hardening.augmentations.base import image_augmentations
 from shiftbench.hardening.errors import TrainingError

@@ -22,11 +22,12 @@ from torch import nn
 
 from shiftbench import Classifier, Dataset, Run, evaluate
 from shiftbench.classifiers import Options
+from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError
 from shiftbench.extend.classifiers import evaluating, from_module, onnx_twin, write_sidecar
 from shiftbench.extend.datasets import identity, sample_images
-from shiftbench.extend.errors import ClassifierError, MissingExtraError, UnknownNameError, argument
+from shiftbench.extend.errors import argument
 from shiftbench.extend.io import digest, inside, write_json
-from shiftbench.extend.studies import DEFAULT_POLICY, GateResult, judge, paired_settings
+from shiftbench.extend.studies import GateResult, judge_by_default_policy
 from shiftbench.extend.tables import Column, Table, verdict_line
 from shiftbench.hardening.architectures.own import OwnNetwork
 from shiftbench.hardening.classifier import EXPORT, WEIGHTS, read_finished
@@ -403,9 +404,6 @@ def _gains(run: Run, roles: Mapping[str, str]) -> tuple[Gain, ...]:
 
 def _gate(run: Run, candidate: str, baseline: str) -> GateResult:
     """The verdict of `gate` by its default policy."""
-    of_candidate = run.select([candidate])
-    predictions = {}
-    for result in run.select([baseline]).results:
-        predictions[result.setting] = run.workspace.read(result, top_k=1, scores=False)
-    settings, notes = paired_settings(run.workspace, of_candidate.results, predictions)
-    return judge(settings, DEFAULT_POLICY, candidate, baseline, notes)
+    of_candidate = run.select([candidate]).results
+    of_baseline = run.select([baseline]).results
+    return judge_by_default_policy(run.workspace, of_candidate, of_baseline)

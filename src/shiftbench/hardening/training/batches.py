@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from shiftbench import ShiftbenchError
+from shiftbench.errors import BadImageError
 from shiftbench.extend.datasets import StorageGroups
-from shiftbench.extend.errors import BadImageError
 from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from shiftbench.hardening.errors import TrainingError

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from shiftbench import Dataset, Geometry, LabelSpace, Normalisation, Preprocessing, open_dataset
 from shiftbench.datasets import of_classes, per_class, sample
+from shiftbench.errors import BadImageError, LabelError
 from shiftbench.extend.classifiers import read_description
 from shiftbench.extend.datasets import StorageGroups, TrainedOn, find_label_space, identity
-from shiftbench.extend.errors import BadImageError, LabelError, argument, listed
+from shiftbench.extend.errors import argument, listed
 from shiftbench.extend.io import cache_folder, digest, write_atomically
 from shiftbench.extend.jobs import on_threads, one_torch_thread, save_array
 from shiftbench.extend.types import Pixels

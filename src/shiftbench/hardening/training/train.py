@@ -13,9 +13,9 @@ from msgspec import structs
 from torch import nn
 
 from shiftbench import Dataset
+from shiftbench.errors import MissingExtraError
 from shiftbench.extend.classifiers import torch_device
 from shiftbench.extend.datasets import TrainedOn
-from shiftbench.extend.errors import MissingExtraError
 from shiftbench.extend.io import inside
 from shiftbench.extend.jobs import worker_count
 from shiftbench.extend.tables import read_log

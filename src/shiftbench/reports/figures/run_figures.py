@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ParamSpec
 
 import numpy as np
@@ -244,11 +245,18 @@ class RunFigures:
 
     def _draw(self, draw: Callable[P, PaperFigure], *arguments: P.args, **options: P.kwargs) -> PaperFigure:
         """With marks behind the models that have a mark."""
-        with marking(*figure_marks(self._run)):
+        with marked_figures(self._run):
             return draw(*arguments, **options)
 
     def _predictions(self, setting: str | None) -> list[Predictions]:
         return [self._run.workspace.read(result) for result in self._run.of_setting(setting or self._run.settings[0])]
+
+
+@contextmanager
+def marked_figures(run: StoredResults) -> Iterator[None]:
+    """Figures drawn inside mark the models of a workspace as tables do, with the notes that explain the marks."""
+    with marking(*figure_marks(run)):
+        yield
 
 
 def _width_of(panels: int) -> str:

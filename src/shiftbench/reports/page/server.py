@@ -47,7 +47,7 @@ _COOKIE_DAYS = 30
 _LARGEST_BODY = 10_000
 #: Seconds for the headers of a request, and for its body.
 HEADER_SECONDS = 15.0
-BODY_SECONDS = 30.0
+_BODY_SECONDS = 30.0
 #: Bytes of the headers of a request; a browser sends less than 2 kB.
 LARGEST_HEADERS = 64 << 10
 
@@ -89,7 +89,7 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:  # noqa:
             return PlainTextResponse("expected application/json", 415)
         body = b""
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout(_BODY_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > _LARGEST_BODY:

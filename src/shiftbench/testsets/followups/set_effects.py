@@ -16,7 +16,7 @@ import numpy as np
 
 from shiftbench import Dataset, LabelSpace, Predictions, ShiftbenchError
 from shiftbench.datasets import Subset
-from shiftbench.extend.errors import DatasetError
+from shiftbench.errors import DatasetError
 from shiftbench.extend.metrics import class_counts, hits
 from shiftbench.extend.tables import Column, Table
 from shiftbench.extend.types import FloatArray, IntArray, Labels

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from shiftbench import Classifier, Dataset, LabelSpace, ShiftbenchError, open_dataset
 from shiftbench.datasets import DecodedImage, Decoding, Subset
+from shiftbench.errors import DatasetError, MissingExtraError
 from shiftbench.extend.datasets import ContentDataset
-from shiftbench.extend.errors import DatasetError, MissingExtraError
 from shiftbench.extend.io import read_json, seeded_rank, write_json
 from shiftbench.extend.jobs import ComputeOptions
 from shiftbench.extend.tables import Column, Table

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench import Classifier, Dataset, Geometry, LabelSpace, ShiftbenchError
+from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.extend.classifiers import OnnxClassifier, RecordedPredictions, disagreement
 from shiftbench.extend.datasets import sample_images
-from shiftbench.extend.errors import ClassifierError, MissingExtraError
 from shiftbench.extend.io import cache_folder, digest, file_digest, write_atomically
 from shiftbench.extend.jobs import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.extend.types import FloatArray, IntArray, Pixels

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from shiftbench import Classifier, Dataset, Predictions, ShiftbenchError, open_dataset
 from shiftbench.datasets import named_datasets
+from shiftbench.errors import LabelError
 from shiftbench.extend.datasets import FOLDERS
-from shiftbench.extend.errors import LabelError
 from shiftbench.extend.io import Location, digest, split_kind
 from shiftbench.extend.jobs import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
 from shiftbench.extend.settings import StoredResults

@@ -24,7 +24,7 @@ from PIL import Image
 
 from shiftbench import ShiftbenchError
 from shiftbench.extend.registration import kernel
-from shiftbench.extend.types import BoolArray, FloatArray, Pixels
+from shiftbench.extend.types import FloatArray, Pixels
 
 _Floats = NDArray[np.float32]
 
@@ -149,7 +149,7 @@ def _structural_similarity(first: Pixels, second: Pixels, channels: int, taps: _
 def _aligned_correlations(
     first: _Floats,
     second: _Floats,
-    fresh: BoolArray,
+    fresh: NDArray[np.bool_],
     blur: _Floats,
     blur_across: _Floats,
     tall: _Floats,

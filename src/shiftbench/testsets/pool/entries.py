@@ -14,8 +14,8 @@ from sqlalchemy import exists, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from shiftbench import Dataset
+from shiftbench.errors import BadImageError
 from shiftbench.extend.datasets import FileDataset
-from shiftbench.extend.errors import BadImageError
 from shiftbench.extend.io import file_lock
 from shiftbench.extend.jobs import worker_count
 from shiftbench.jobs import progress_bar

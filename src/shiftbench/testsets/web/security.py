@@ -31,6 +31,8 @@ from shiftbench.testsets.project import Project
 
 #: An answer with 48 images has about 1.5 kB.
 LARGEST_BODY = 64 << 10
+#: Seconds for the body of a request.
+_BODY_SECONDS = 30.0
 #: Fields of a form.
 _MOST_FIELDS = 1000
 #: Keys that a rate limit remembers.
@@ -333,7 +335,7 @@ def _refusal(status: int, reason: str) -> Response:
 
 def _measured(receive: Receive) -> Receive:
     """The messages of a request, as long as its body arrives in time and is not too large."""
-    deadline = asyncio.get_running_loop().time() + server.BODY_SECONDS
+    deadline = asyncio.get_running_loop().time() + _BODY_SECONDS
     size = 0
     complete = False
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from shiftbench import Dataset, LabelSpace, Predictions, Score
 from shiftbench.datasets import DatasetKind, dataset_kinds, from_arrays
-from shiftbench.extend.errors import DatasetError
+from shiftbench.errors import DatasetError
 from shiftbench.extend.shifts import Draws
 from shiftbench.extend.types import Pixels
 from shiftbench.metrics import Needs, metric, proportion

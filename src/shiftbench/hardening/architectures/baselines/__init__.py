@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from shiftbench import LabelSpace
-from shiftbench.extend.errors import ClassifierError
+from shiftbench.errors import ClassifierError
 from shiftbench.extend.io import write_atomically
 from shiftbench.hardening.architectures.baselines.classifier import (
     BaselineClassifier,

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from shiftbench import Dataset, Geometry, LabelSpace, Normalisation, Preprocessing
+from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.extend.classifiers import BatchedClassifier
-from shiftbench.extend.errors import BadImageError, DatasetError
 from shiftbench.extend.io import digest
 from shiftbench.extend.options import decode
-from shiftbench.extend.types import Pixels, Scores
+from shiftbench.extend.types import Pixels
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.jobs import Advance, progress_bar
 
@@ -242,7 +242,7 @@ class BaselineClassifier(BatchedClassifier):
         """All batches have the same number of rows, because matrix products round differently for other shapes."""
         return self.batch_size
 
-    def forward(self, images: Pixels) -> Scores:
+    def forward(self, images: Pixels) -> NDArray[np.float32]:
         if images.shape[1:3] != self.preprocessing.geometry.output:
             raise ArchitectureError(
                 f"{self.name} was fitted on images of another size",

@@ -24,7 +24,7 @@ from msgspec import Meta
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from shiftbench.extend.errors import DatasetError
+from shiftbench.errors import DatasetError
 from shiftbench.extend.options import Count, Positive
 from shiftbench.extend.types import Pixels
 from shiftbench.hardening.architectures.baselines.classifier import PART, Examples, Floats, ImageSide, check_arrays
