@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 #: Packages whose versions the final table shows.
 SHOWN_PACKAGES = ("numpy", "scipy", "pillow", "pyarrow", "onnxruntime", "torch", "transformers", "fastapi")
+#: Extras that install torch, whose version can be chosen.
+TORCH_EXTRAS = ("torch", "hf", "hardening", "keras", "open-clip")
 README = ROOT / "README.md"
 START = ROOT / "docs" / "start.md"
 
@@ -66,6 +68,66 @@ config = transformers.ResNetConfig(
     label2id={"cat": 0, "dog": 1},
 )
 transformers.ResNetForImageClassification(config).save_pretrained("network")
+"""
+MAKE_OPENVINO_MODEL = """
+import openvino
+openvino.save_model(openvino.convert_model("model.onnx"), "model.xml")
+"""
+MAKE_KERAS_MODEL = """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+layers = [keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)]
+keras.Sequential(layers).save("model.keras")
+"""
+#: Weights of the smallest network of open_clip that does not need a second library.
+MAKE_OPEN_CLIP_WEIGHTS = """
+import open_clip, torch
+torch.save(open_clip.create_model("ViT-S-32-alt").state_dict(), "weights.pt")
+"""
+#: The mean of each colour and one dense layer, written in the format of LiteRT: its converter is a package of its own.
+MAKE_LITERT_MODEL = """
+import flatbuffers
+import numpy as np
+from pathlib import Path
+from ai_edge_litert import schema_py_generated as schema
+
+def filled(record, **values):
+    for name, value in values.items():
+        assert hasattr(record, name), name
+        setattr(record, name, value)
+    return record
+
+def tensor(name, shape, buffer, kind=schema.TensorType.FLOAT32):
+    return filled(schema.TensorT(), name=name, shape=shape, type=kind, buffer=buffer)
+
+def operator(number, inputs, output, kind, options):
+    return filled(
+        schema.OperatorT(), opcodeIndex=number, inputs=inputs, outputs=[output], builtinOptionsType=kind,
+        builtinOptions=options,
+    )
+
+mean = operator(0, [0, 1], 2, schema.BuiltinOptions.ReducerOptions, schema.ReducerOptionsT())
+dense = operator(1, [2, 3, 4], 5, schema.BuiltinOptions.FullyConnectedOptions, schema.FullyConnectedOptionsT())
+tensors = [
+    tensor("images", [1, 32, 32, 3], 0),
+    tensor("axes", [2], 1, schema.TensorType.INT32),
+    tensor("means", [1, 3], 0),
+    tensor("weight", [2, 3], 2),
+    tensor("bias", [2], 3),
+    tensor("scores", [1, 2], 0),
+]
+graph = filled(schema.SubGraphT(), tensors=tensors, inputs=[0], outputs=[5], operators=[mean, dense])
+codes = []
+for code in (schema.BuiltinOperator.MEAN, schema.BuiltinOperator.FULLY_CONNECTED):
+    codes.append(filled(schema.OperatorCodeT(), builtinCode=code, deprecatedBuiltinCode=code))
+buffers = [schema.BufferT()]
+for values in (np.array([1, 2], np.int32), np.array([[-1] * 3, [1] * 3], np.float32), np.zeros(2, np.float32)):
+    buffers.append(filled(schema.BufferT(), data=np.frombuffer(values.tobytes(), np.uint8)))
+model = filled(schema.ModelT(), version=3, subgraphs=[graph], operatorCodes=codes, buffers=buffers)
+builder = flatbuffers.Builder(0)
+builder.Finish(model.Pack(builder), b"TFL3")
+Path("model.tflite").write_bytes(bytes(builder.Output()))
 """
 
 
@@ -213,8 +275,10 @@ def plan(pythons: dict[str, Path], torch: str | None) -> Iterator[Environment]:
     for version, python in pythons.items():
         step = Step("shiftbench demo", output=r"\d\d\.\d", file="demo-workspace/report.html")
         yield Environment(f"newest-{version}-demo", python, "demo", (step,))
-    yield Environment(f"newest-{oldest}-testsets", pythons[oldest], "testsets", (_testset_step(),))
-    yield from _torch_environments(oldest, pythons[oldest], torch)
+    for version, python in pythons.items():
+        for extra, steps, preparation in _framework_plan():
+            constraints = (f"torch=={torch}",) if torch and extra in TORCH_EXTRAS else ()
+            yield Environment(f"newest-{version}-{extra}", python, extra, steps, preparation, constraints)
 
 
 def _testset_step() -> Step:
@@ -224,22 +288,31 @@ def _testset_step() -> Step:
     return Step(init, file="pets/testset.toml")
 
 
-def _torch_environments(version: str, python: Path, torch: str | None) -> Iterator[Environment]:
-    """The environments of the extras that need torch; ``torch`` is its version, by default the newest."""
+def _framework_plan() -> Iterator[tuple[str, tuple[Step, ...], str]]:
+    """Extras that stand alone: the name, the first commands of its documentation, and code that makes their files."""
     accuracy = r"accuracy +\d+\.\d % \["
+    testset = _testset_step()
+    # Port 9 is the one that discards: nothing answers there, and nothing leaves this machine.
+    keys = "AWS_ACCESS_KEY_ID=nobody AWS_SECRET_ACCESS_KEY=nothing AWS_MAX_ATTEMPTS=1"
+    settle = Step(f"{keys} shiftbench testset settle pets http://127.0.0.1:9", codes=(1,), output="MTurk did not")
     evaluate_program = Step("shiftbench eval model.pt2 --data photos/ --trust --preprocess size=32", output=accuracy)
     evaluate_folder = Step("shiftbench eval hf:network --data photos/ --preprocess size=32", output=accuracy)
+    evaluate_ir = Step("shiftbench eval model.xml --data photos/ --preprocess size=32", output=accuracy)
+    evaluate_lite = Step("shiftbench eval model.tflite --data photos/", output=accuracy)
+    evaluate_keras = Step("shiftbench eval model.keras --data photos/", output=accuracy)
+    zero_shot = "shiftbench eval open_clip:ViT-S-32-alt@weights.pt --data photos/ --labels folders"
     list_recipes = Step(documented_commands(ROOT / "docs" / "hardening.md")[0], output="cifar-augmix")
     tiny = "--set train.epochs=1 --set data.sample=64 --set architecture.name=resnet-20 --set architecture.depth=8"
     train = Step(f"shiftbench harden train cifar-standard --out run {tiny} -q", file="run/log.jsonl")
-    constraints = (f"torch=={torch}",) if torch else ()
-
-    def environment(extra: str, steps: tuple[Step, ...], preparation: str) -> Environment:
-        return Environment(f"newest-{version}-{extra}", python, extra, steps, preparation, constraints)
-
-    yield environment("torch", (evaluate_program,), MAKE_TORCH_MODEL)
-    yield environment("hf", (evaluate_folder,), MAKE_HF_FOLDER)
-    yield environment("hardening", (list_recipes, train), "")
+    yield "testsets", (testset,), ""
+    yield "torch", (evaluate_program,), MAKE_TORCH_MODEL
+    yield "hf", (evaluate_folder,), MAKE_HF_FOLDER
+    yield "hardening", (list_recipes, train), ""
+    yield "openvino", (evaluate_ir,), MAKE_OPENVINO_MODEL
+    yield "litert", (evaluate_lite,), MAKE_LITERT_MODEL
+    yield "keras", (evaluate_keras,), MAKE_KERAS_MODEL
+    yield "open-clip", (Step(zero_shot, output=accuracy),), MAKE_OPEN_CLIP_WEIGHTS
+    yield "mturk", (testset, settle), ""
 
 
 # Building, installing, running

@@ -60,3 +60,16 @@ def test_a_wrong_outcome_says_which_command_and_why(tmp_path: Path) -> None:
         with pytest.raises(environments.WrongOutcomeError, match=reason) as caught:
             environments._try_step(step, tmp_path, {})
         assert step.command in str(caught.value)
+
+
+def test_every_extra_that_stands_alone_has_an_environment(tmp_path: Path) -> None:
+    plan = list(environments.plan({"3.11": tmp_path, "3.13": tmp_path}, torch="2.13.0"))
+    names = [environment.name for environment in plan]
+    assert len(set(names)) == len(names)
+    for extra in ("demo", "testsets", "torch", "hf", "hardening", "openvino", "litert", "keras", "open-clip", "mturk"):
+        assert {f"newest-3.11-{extra}", f"newest-3.13-{extra}"} <= set(names)
+    pinned = {environment.extra for environment in plan if environment.constraints == ("torch==2.13.0",)}
+    assert pinned == set(environments.TORCH_EXTRAS)
+    for environment in plan:
+        compile(environment.preparation, environment.name, "exec")
+        assert environment.steps and all(step.output or step.file for step in environment.steps[-1:])

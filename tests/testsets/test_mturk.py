@@ -147,3 +147,20 @@ def test_a_standing_limit_on_controls(new_project: NewProject) -> None:
     )
     status = worker_status(project, person.id)
     assert status is not None and status.reliable
+
+
+def test_failures_of_the_service_are_explained(
+    new_project: NewProject, service: MTurkService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, a lead without credentials was asked to report a bug."""
+    project = recruiting_project(new_project, tasks_per_assignment=1, pay_per_task=0.25)
+    service.call = lambda operation, body: (400, {"__type": "RequestError", "message": "no money"})  # type: ignore[method-assign]
+    with pytest.raises(WorkshopError, match="no money"):
+        settle(project, mturk_client(service.address))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "none")
+    with pytest.raises(WorkshopError, match="credentials") as error:
+        publish_hits(project, mturk_client(service.address), LINK, HitRules())
+    assert "AWS_ACCESS_KEY_ID" in str(error.value.hint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from xml.etree import ElementTree
@@ -82,6 +83,22 @@ def mturk_client(site: str) -> MTurkClient:
     return cast(MTurkClient, boto3.client("mturk", region_name=_REGION, endpoint_url=SITES.get(site, site)))
 
 
+@contextmanager
+def _mturk_errors() -> Iterator[None]:
+    """Inside, what the client library raises becomes a WorkshopError: no credentials, no network, a refusal."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as problem:
+        raise WorkshopError(
+            "MTurk did not do what was asked",
+            found=problem,
+            hint="your AWS credentials belong into the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into "
+            "~/.aws/credentials; the same command goes on where this one ended",
+        ) from problem
+
+
 def missing_answers(project: Project) -> int:
     """Answers that open grids still need, including those that somebody is working on."""
     opened = Task.closed_at.is_(None) & Task.cancelled_at.is_(None)
@@ -152,7 +169,7 @@ def project_hits(project: Project, client: MTurkClient) -> list[Json]:
 
 def publish_hits(project: Project, client: MTurkClient, address: str, rules: HitRules) -> list[Json]:
     """Create the HITs whose assignments are missing; returns them as MTurk describes them."""
-    with alone(project, "hits"):
+    with alone(project, "hits"), _mturk_errors():
         hits = project_hits(project, client)
         outstanding = 0
         for hit in hits:
@@ -187,13 +204,14 @@ def settle(project: Project, client: MTurkClient, *, approve: bool = False, reje
     reason as feedback; without them nothing is sent to MTurk. Answers that do not count are paid, too.
     """
     settlements = []
-    for submitted in _submitted(project, client):
-        settlement = _settlement(project, submitted)
-        settlements.append(settlement)
-        if approve and settlement.decision == "approve":
-            client.approve_assignment(AssignmentId=settlement.assignment)
-        if reject and settlement.decision == "reject":
-            client.reject_assignment(AssignmentId=settlement.assignment, RequesterFeedback=settlement.reason)
+    with _mturk_errors():
+        for submitted in _submitted(project, client):
+            settlement = _settlement(project, submitted)
+            settlements.append(settlement)
+            if approve and settlement.decision == "approve":
+                client.approve_assignment(AssignmentId=settlement.assignment)
+            if reject and settlement.decision == "reject":
+                client.reject_assignment(AssignmentId=settlement.assignment, RequesterFeedback=settlement.reason)
     if approve or reject:
         counts = {name: sum(row.decision == name for row in settlements) for name in ("approve", "reject")}
         note(project, "settle", by=None, approved=counts["approve"] * approve, rejected=counts["reject"] * reject)
