@@ -38,7 +38,7 @@ def test_every_page_of_the_command_line_is_in_the_navigation() -> None:
 def test_the_reference_shows_no_markup_as_text() -> None:
     assert ":class:`" not in api_reference.page()
     commands = "".join(cli_reference.pages().values())
-    assert r"'vit_\*=gpus:1,cpus:4,memory:16'" in commands and "(see `--seed`)" in commands
+    assert r"'vit_\*=gpus:1,cpus:4,memory:16'" in commands and "(eval `--detach`)" in commands
 
 
 @pytest.mark.parametrize("name", [*api_reference.PACKAGES, *api_reference.EXTENSION_MODULES])

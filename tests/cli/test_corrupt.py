@@ -71,13 +71,21 @@ def test_orientation_and_transparency_are_treated_as_stated_and_recorded(tmp_pat
     assert call(*words, "--exif", "turn").exit_code == 2
 
 
-def test_a_split_of_several_is_chosen(source: Path, tmp_path: Path) -> None:
+def test_a_part_of_a_split_is_chosen(source: Path, tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
     source.rename(tmp_path / "all" / "test")
-    written = call(
-        "corrupt", tmp_path / "all", tmp_path / "c", "--split", "test", "-c", "fog", "-s", "1", "--json", "-q"
-    )
-    assert json.loads(written.stdout)["written"] == 5
+    words = ("corrupt", tmp_path / "all", tmp_path / "c", "--split", "test", "-c", "fog", "-q")
+    written = call(*words, "-s", "1", "--limit", "3", "--json")
+    assert json.loads(written.stdout)["written"] == 3
+    # The folder is extended by the same images, and refuses others.
+    more = call(*words, "-s", "2", "--limit", "3", "--json")
+    assert json.loads(more.stdout)["written"] == 3
+    names = []
+    for severity in ("1", "2"):
+        folder = tmp_path / "c" / "fog" / severity
+        names.append({path.relative_to(folder) for path in folder.rglob("*") if path.is_file()})
+    assert names[0] == names[1] and len(names[0]) == 3
+    assert isinstance(call(*words, "-s", "2", "--limit", "4").exception, StoreError)
 
 
 def test_wrong_options_are_told(source: Path, tmp_path: Path) -> None:

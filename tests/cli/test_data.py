@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import shiftbench as sb
@@ -257,3 +259,23 @@ def test_the_command_for_cifar_10_1_in_the_present_folder(tmp_path: Path, monkey
         build_suite("cifar"), {"cifar-10": sb.open_dataset("cifar10.1_v6_data.npy"), "cifar-10.1": "."}
     )
     assert len(opened["cifar-10.1/cifar10.1_v6_data.npy"]) == 20
+
+
+def test_splits_of_folders_and_of_tables(tmp_path: Path) -> None:
+    """`data check` reports on a split, and the command that it names evaluates that split."""
+    class_folders(tmp_path / "photos" / "test", ("cat", "dog"))
+    images = []
+    for path in sorted((tmp_path / "photos" / "test").rglob("*.*")):
+        images.append({"bytes": path.read_bytes(), "path": path.name})
+    labels = pa.array([0, 1] * (len(images) // 2), pa.int64())
+    (tmp_path / "tables").mkdir()
+    features = {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "image": {"_type": "Image"}}
+    for split in ("test", "train"):
+        table = pa.table({"image": images, "label": labels})
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        pq.write_table(table, tmp_path / "tables" / f"{split}-00000-of-00001.parquet")
+    for folder in ("photos", "tables"):
+        text = output("data", "check", tmp_path / folder, "--split", "test")
+        assert f"{folder}/test" in text and str(len(images)) in text
+        words = ("check", "dataset", tmp_path / folder, "--labels", "folders")
+        assert "2 images" in output(*words, "--split", "test", "--limit", "2")

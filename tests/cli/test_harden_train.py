@@ -12,7 +12,7 @@ from shiftbench.reports.page.sections.training import training_curves
 from tests.commands import answer, call, output
 
 TINY = (
-    "--set", 'architecture={name="resnet-20", depth=8, width=4}', "--set", "data.sample=64",
+    "--set", 'architecture={name="resnet-20", depth=8, width=4}', "--limit", "64",
     "--set", "train.batch_size=32", "--set", "train.epochs=2", "--data", "cifar-10-test", "--validation", "none",
 )  # fmt: skip
 

@@ -177,3 +177,27 @@ def test_examples_are_broken_where_a_shell_allows_it() -> None:
 def test_listings_have_the_names_that_people_type() -> None:
     assert output("list", "models") == output("list", "classifiers")
     assert output("list", "label-spaces") == output("list", "spaces")
+
+
+@pytest.mark.parametrize(
+    "words", ["corrupt", "check dataset", "doctor", "eval", "harden finetune", "harden train", "study colours"]
+)
+def test_commands_that_read_images_take_a_split_and_a_limit(words: str) -> None:
+    """They are declared once, so that one command's option is another's."""
+    assert {"--split", "--limit", "--sample"} <= _flags(words)
+
+
+@pytest.mark.parametrize("words", ["data check", "data labels", "describe", "import"])
+def test_commands_that_only_open_a_dataset_take_a_split(words: str) -> None:
+    assert "--split" in _flags(words)
+
+
+def _flags(words: str) -> set[str]:
+    """The options of a command, such as "harden train"."""
+    command: Any = typer.main.get_command(cli.app)
+    for word in words.split():
+        command = command.get_command(None, word)
+    flags: set[str] = set()
+    for parameter in command.params:
+        flags.update(parameter.opts)
+    return flags

@@ -109,3 +109,13 @@ def test_refused(tmp_path: Path, file: str, text: str, words: str) -> None:
     (tmp_path / file).write_text(text)
     with pytest.raises((DatasetError, LabelError), match=words):
         open_dataset(tmp_path / file, space="cifar-10")
+
+
+def test_names_of_the_label_column(tmp_path: Path) -> None:
+    pictures(tmp_path)
+    (tmp_path / "named.csv").write_text("path,class_name\nimg/0.png,cat\nimg/1.png,frog\n")
+    assert open_dataset(tmp_path / "named.csv", space="cifar-10").labels.tolist() == [3, 6]
+    # Beside another column that states the class, the names are metadata, as before they were known.
+    (tmp_path / "both.csv").write_text("path,class_name,target\nimg/0.png,Felis,cat\n")
+    both = open_dataset(tmp_path / "both.csv", space="cifar-10")
+    assert both.labels.tolist() == [3] and dict(both.metadata) == {"class_name": ["Felis"]}

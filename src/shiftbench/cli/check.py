@@ -16,7 +16,7 @@ from rich.text import Text
 
 import shiftbench as sb
 from shiftbench.cli.console import kept_warnings, output, print_json, print_warnings
-from shiftbench.cli.options import Commands, Json, Labels, Model, Preprocess, Trust, parse_data
+from shiftbench.cli.options import Commands, Json, Labels, Limit, Model, Preprocess, Split, Trust, parse_data
 from shiftbench.errors import ShiftbenchError
 
 if TYPE_CHECKING:
@@ -199,16 +199,20 @@ def check_attack_command(
 def check_dataset_command(
     data: Annotated[str, typer.Argument(help="A folder, file or name, as for --data.")],
     labels: Labels = None,
+    split: Split = None,
+    sample: Limit = None,
     plugin: Plugin = None,
     json: Json = False,
 ) -> None:
     """Check a dataset: ids, labels, images, fingerprint, pickling, threads."""
     from shiftbench.labels.catalogue import find_label_space
+    from shiftbench.settings.roles import path_of_split
 
     load_plugins(plugin)
 
     def open_again() -> sb.Dataset:
-        return sb.open_dataset(data, space=find_label_space(labels))
+        dataset = sb.open_dataset(path_of_split(data, split), space=find_label_space(labels))
+        return sb.Selection(sample=sample).of(dataset)
 
     print_checks(sb.check_dataset(open_again(), reopen=open_again), json)
 

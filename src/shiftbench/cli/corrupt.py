@@ -13,6 +13,7 @@ from shiftbench.cli.console import print_images, show, stoppable
 from shiftbench.cli.options import (
     ExecutorOptions,
     Json,
+    Limit,
     Quiet,
     Seed,
     Split,
@@ -69,6 +70,7 @@ def corrupt_command(
     where: ExecutorOptions,
     style: TextureOptions,
     split: Split = None,
+    sample: Limit = None,
     labels: Annotated[str | None, "Label space of the source: a name from `list spaces`, a file, or `folders`."] = None,
     verify: Annotated[bool, "Read the files that exist, and write those again that are not what was written."] = False,
     json: Json = False,
@@ -94,7 +96,7 @@ def corrupt_command(
       on all machines of a Ray cluster that see the same folders
         shiftbench corrupt val/ val-c/ --executor ray --address HOST:6379
     """
-    from shiftbench.settings.roles import of_split
+    from shiftbench.settings.roles import path_of_split
     from shiftbench.shifts.write import FORMATS
 
     layout: Any = None
@@ -106,7 +108,7 @@ def corrupt_command(
         raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
     with stoppable():
         copies = sb.write_corruptions(
-            cast(str, of_split(source, split)),
+            path_of_split(source, split),
             destination,
             names=corruption,
             severities=parse_severities(severity),
@@ -118,6 +120,7 @@ def corrupt_command(
             exif=cast(Literal["ignore", "apply"], exif),
             alpha=cast(Literal["drop", "white", "black"], alpha),
             seed=seed,
+            sample=sample,
             shard=shard,
             **where.options(),
             **vars(style),

@@ -18,6 +18,7 @@ from shiftbench.cli.options import (
     Json,
     Labels,
     Quiet,
+    Split,
     TableOptions,
     path_or_url,
 )
@@ -35,6 +36,7 @@ app = Commands("Check datasets before using them; rebuild Icons-50.")
 def labels_command(
     path: Annotated[Location, path_or_url("Dataset with classes of your own.")],
     to: Annotated[str, "Label space of the model: a name from `list spaces`, or a file."] = "imagenet-1k",
+    split: Split = None,
     *,
     table_options: TableOptions,
 ) -> None:
@@ -49,14 +51,17 @@ def labels_command(
     """
     from shiftbench.labels.catalogue import FOLDERS
     from shiftbench.reports.images import proposal_table
+    from shiftbench.settings.roles import path_of_split
 
-    table_options.show(proposal_table(sb.open_dataset(path, space=FOLDERS).space, sb.label_space(to)))
+    dataset = sb.open_dataset(path_of_split(str(path), split), space=FOLDERS)
+    table_options.show(proposal_table(dataset.space, sb.label_space(to)))
 
 
 @app.command("check")
 def check_command(
     path: Annotated[Location, path_or_url("Dataset, or folder of datasets; may be a URL.")],
     labels: Labels = None,
+    split: Split = None,
     allow_outside: AllowOutside = False,
     json: Json = False,
 ) -> None:
@@ -68,12 +73,14 @@ def check_command(
     """
     from shiftbench.datasets.catalogue import inspect_data
     from shiftbench.labels.catalogue import find_label_space
+    from shiftbench.settings.roles import path_of_split
 
     # The option is passed only if it is set: most kinds of datasets do not take it.
     options = {}
     if allow_outside:
         options["allow_outside"] = True
-    report = inspect_data(path, space=find_label_space(labels), **options)
+    source = path_of_split(str(path), split)
+    report = inspect_data(source, space=find_label_space(labels), **options)
     if json:
         print_json(report.as_dict())
     else:

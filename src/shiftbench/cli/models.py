@@ -14,6 +14,7 @@ from shiftbench.cli.console import kept_warnings, note, output, print_json, prin
 from shiftbench.cli.options import (
     Json,
     Labels,
+    Limit,
     Model,
     ModelOptions,
     OutputOptions,
@@ -51,6 +52,7 @@ def describe_command(
     labels: Labels = None,
     preprocess: Preprocess = None,
     data: Annotated[str | None, "-d", "Images that it is meant for: they decide an unknown input size."] = None,
+    split: Split = None,
     write: Annotated[bool, "Write the facts beside the model file, where `eval` finds them."] = False,
     force: Annotated[bool, "With --write: replace an existing file."] = False,
     trust: Trust = False,
@@ -75,8 +77,9 @@ def describe_command(
     if data is not None:
         from shiftbench.datasets.catalogue import open_dataset
         from shiftbench.runs.execute import common_image_size
+        from shiftbench.settings.roles import path_of_split
 
-        dataset = open_dataset(data, space=FOLDERS)
+        dataset = open_dataset(path_of_split(data, split), space=FOLDERS)
         options["image_size"] = lambda: common_image_size([dataset])
         options["default_labels"] = dataset.space
     # `folders` means the classes of the dataset, which are the default labels if there is one.
@@ -181,9 +184,7 @@ def doctor_command(
     labels: Labels = None,
     expected: Annotated[float | None, {"min": 0, "max": 100}, "With one model: percentage it should reach."] = None,
     split: Split = None,
-    sample: Annotated[
-        int, "--sample", "--limit", {"panel": "Data", "min": 1}, "Use a random subset of at most N images."
-    ] = 400,
+    sample: Limit = 400,
     seed: Annotated[int, {"panel": "Data"}, "Seed of the subset, of its halves and of shifts."] = 0,
     agreement: Annotated[
         float, {"min": 50, "max": 100}, "With two models: percentage of images on which they must agree."

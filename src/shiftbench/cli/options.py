@@ -386,6 +386,9 @@ Json = Annotated[bool, "--json", "Print the result as JSON."]
 Split = Annotated[
     str | None, {"panel": "Data"}, "Which split of data that has several: test, validation, train; as FOLDER/SPLIT."
 ]
+Limit = Annotated[
+    int | None, "--sample", "--limit", {"panel": "Data", "min": 1}, "Use a random subset of at most N images."
+]
 Quiet = Annotated[bool, "--quiet", "-q", "Do not show progress bars."]
 
 
@@ -579,7 +582,7 @@ class DataOptions:
     workspace: WorkspacePath = DEFAULT_WORKSPACE
     labels: Labels = None
     per_class: Annotated[int | None, "Evaluate at most N images per class."] = None
-    sample: Annotated[int | None, "--sample", "--limit", "Evaluate a random subset of N images (see --seed)."] = None
+    sample: Limit = None
     subset: Annotated[
         str | None,
         {"metavar": "LIST"},

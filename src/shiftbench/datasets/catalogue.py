@@ -338,7 +338,10 @@ def inspect_data(path: str | Location, *, space: AskedSpace = None, **options: o
     if _stated_kind(path):
         return _own_data(path, space=space, own_classes=True, **options)
     if not root.exists():
-        raise DatasetError(f"{root} does not exist", hint="name an existing folder or file")
+        # A split of tables has a path of its own, and no folder.
+        if recognise_path(root) is None:
+            raise DatasetError(f"{root} does not exist", hint="name an existing folder or file")
+        return _own_data(root, space=space, own_classes=True, **options)
     if space is not None or options:
         return _own_data(root, space=space, **options)
     packed = _packed_datasets(root)

@@ -19,7 +19,7 @@ from shiftbench.labels.space import AskedSpace
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "image")
-LABEL_COLUMNS = ("label", "class", "wnid", "target")
+LABEL_COLUMNS = ("label", "class", "wnid", "target", "class_name")
 
 
 def open_manifest(

@@ -44,7 +44,7 @@ def admit(
     models: Sequence[object],
     data: Data,
     *,
-    sample: int,
+    sample: int | None,
     seed: int,
     least: int = LEAST_IMAGES,
     **loading: Unpack[LoadingOptions],
@@ -67,7 +67,9 @@ def admit(
             raise ClassifierError(
                 f"{classifier.name} is a file of predictions, which cannot be run again", expected="a model"
             )
-    images = Images(Selection(sample=min(sample, len(dataset)), seed=seed).of(dataset))
+    if sample is not None:
+        sample = min(sample, len(dataset))
+    images = Images(Selection(sample=sample, seed=seed).of(dataset))
     if len(images.rows) < least:
         raise DatasetError(
             "too few images",

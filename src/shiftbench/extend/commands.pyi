@@ -16,11 +16,13 @@ from shiftbench.cli.options import ExecutorOptions as ExecutorOptions
 from shiftbench.cli.options import Json as Json
 from shiftbench.cli.options import Labels as Labels
 from shiftbench.cli.options import Level as Level
+from shiftbench.cli.options import Limit as Limit
 from shiftbench.cli.options import ModelNames as ModelNames
 from shiftbench.cli.options import OutputOptions as OutputOptions
 from shiftbench.cli.options import Preprocess as Preprocess
 from shiftbench.cli.options import Quiet as Quiet
 from shiftbench.cli.options import Seed as Seed
+from shiftbench.cli.options import Split as Split
 from shiftbench.cli.options import TableOptions as TableOptions
 from shiftbench.cli.options import Trust as Trust
 from shiftbench.cli.options import WorkspacePath as WorkspacePath

@@ -16,10 +16,12 @@ from shiftbench.extend.commands import (
     ExtensionOptions,
     Json,
     Labels,
+    Limit,
     OutputOptions,
     Preprocess,
     Quiet,
     Seed,
+    Split,
     Trust,
     extra,
     kept_warnings,
@@ -84,6 +86,8 @@ def finetune_command(
         {"panel": "Data"},
         "Validation images, none of which is a training image. They are only compared on.",
     ] = None,
+    split: Split = None,
+    sample: Limit = None,
     augment: Annotated[
         str,
         "-a",
@@ -131,6 +135,7 @@ def finetune_command(
         shiftbench harden finetune timm:resnet50@mine.pth --data train/ --val val/ \\
           --set optimizer.lr=1e-4 --set data.sample=5000 --set 'augmentations=["flip", "crop"]'
     """
+    from shiftbench.extend.settings import path_of_split
     from shiftbench.hardening.finetuning.run import harden
 
     def report(message: str) -> None:
@@ -140,7 +145,7 @@ def finetune_command(
     with stoppable(), kept_warnings() as warned:
         hardened = harden(
             model,
-            data,
+            path_of_split(data, split),
             val,
             augment=augment,
             minutes=minutes,
@@ -149,7 +154,7 @@ def finetune_command(
             labels=labels,
             preprocessing=preprocess,
             trust=trust,
-            changes=change or [],
+            changes=[*(change or []), *_sample_change(sample)],
             seed=seed,
             device=device,
             workers=workers,
@@ -179,6 +184,8 @@ def train_command(
         str | None, "-d", {"panel": "Data"}, "Training data instead of the recipe's: a folder, file or dataset name."
     ] = None,
     validation: Annotated[str | None, {"panel": "Data"}, "Data to evaluate after every epoch, or `none`."] = None,
+    split: Split = None,
+    sample: Limit = None,
     out: Annotated[Path | None, "-o", "Folder of the run (default: runs/RECIPE)."] = None,
     change: Change = None,
     seed: Annotated[int | None, "Same as --set train.seed=N."] = None,
@@ -235,18 +242,21 @@ def train_command(
         shiftbench harden train icons-resnet-20 --data photos/ \\
           --set data.labels=folders --out runs/photos
     """
+    from shiftbench.extend.settings import path_of_split
     from shiftbench.hardening.errors import RankError
     from shiftbench.hardening.recipe import load_recipe
     from shiftbench.hardening.training.devices import launch
     from shiftbench.hardening.training.train import train, train_on_ray
 
-    changes = list(change or [])
+    changes = [*(change or []), *_sample_change(sample)]
     if seed is not None:
         changes.append(f"train.seed={seed}")
     if validation == "none":
         validation = None
         changes.append('data.validation=""')
     changed_recipe = load_recipe(recipe, changes)
+    if split is not None:
+        data = path_of_split(data or changed_recipe.data.train, split)
     folder = out or Path("runs") / Path(recipe).stem
     _check_ray(ray, address, devices)
     if devices > 1 and "RANK" not in os.environ:
@@ -271,6 +281,13 @@ def train_command(
     if os.environ.get("RANK", "0") == "0":
         text = _training_summary(trained)
         show({"folder": str(trained.folder), "log": trained.log}, text, as_json=json)
+
+
+def _sample_change(sample: int | None) -> list[str]:
+    """The change of a recipe that `--limit` stands for."""
+    if sample is None:
+        return []
+    return [f"data.sample={sample}"]
 
 
 def _check_ray(ray: int | None, address: str | None, devices: int) -> None:

@@ -93,7 +93,14 @@ def _split_source(source: DataSource, split: str) -> DataSource:
             found=f"the opened dataset {source.name!r}",
             hint=f"open_dataset(..., split={split!r})",
         )
-    return f"{str(source).rstrip('/')}/{split}"
+    return path_of_split(str(source), split)
+
+
+def path_of_split(path: str, split: str | None) -> str:
+    """The path of a split, which a folder of that name or a set of tables can have; ``path`` itself without a split."""
+    if split is None:
+        return path
+    return f"{path.rstrip('/')}/{split}"
 
 
 def data_name(data: Data) -> str:

@@ -26,6 +26,7 @@ from shiftbench.datasets.geometry import Geometry, centre_crop, check_choice
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
+from shiftbench.datasets.subset import sample as random_sample
 from shiftbench.datasets.webdataset import WebDataset
 from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError, argument
 from shiftbench.grouping import by_key
@@ -76,6 +77,7 @@ def write_corruptions(
     resize: bool = True,
     lossless: bool = False,
     seed: int = 0,
+    sample: int | None = None,
     shard: Shard | str | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -105,6 +107,7 @@ def write_corruptions(
         resize: False leaves images as they are.
         lossless: Whether images are written as PNG.
         seed: Seed of all random numbers.
+        sample: Only so many images of the source, chosen at random by the seed; default: all.
         shard: Only this part of the work, ``"3/8"``.
         workers: Number of workers; default: one per core.
         executor: Where the work runs; default: threads of this process.
@@ -124,6 +127,8 @@ def write_corruptions(
     check_choice("exif", exif, ("ignore", "apply"))
     check_choice("alpha", alpha, ("drop", "white", "black"))
     dataset = _open(source, labels, tree=format in (None, "tree"))
+    if sample is not None:
+        dataset = random_sample(dataset, min(sample, len(dataset)), seed=seed)
     base = dataset
     while isinstance(base, Subset):
         base = base.base

@@ -51,6 +51,23 @@ def test_workers_and_a_start_in_the_middle_change_no_pixel(tiny: Tiny) -> None:
         assert all(equal(a, b) for a, b in zip(alone[start:], together, strict=True))
 
 
+@pytest.mark.parametrize("uncropped", ["true", "false"])
+def test_files_are_decoded_as_the_preprocessing_says(tiny: Tiny, tmp_path: Path, uncropped: str) -> None:
+    """A model that is fine-tuned sees its training images as the images that it is evaluated on."""
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        picture = Image.new("RGB", (32, 32), "red")
+        picture.paste("blue", (0, 0, 32, 16))
+        picture.save(tmp_path / name / "0.png", exif=exif)
+    changes = ("data.sample=0", "data.labels=folders", f"data.uncropped={uncropped}", "data.preprocessing.size=32")
+    for treatment, colour in (("ignore", (0, 0, 255)), ("apply", (255, 0, 0))):
+        recipe = tiny(*changes, f"data.preprocessing.exif={treatment}")
+        images, _ = prepare_training(recipe, str(tmp_path))
+        assert tuple(images.read(0)[0, 0]) == colour
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_of_a_worker_is_raised_as_it_is(tiny: Tiny, workers: int) -> None:
     batches = batches_of(tiny("data.size=40", "data.uncropped=true", "augmentations=[]"))

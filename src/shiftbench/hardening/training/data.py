@@ -160,7 +160,7 @@ def _open_extra(spec: str, dataset: Dataset) -> Dataset:
 def _load(dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, show: bool) -> TrainingImages:
     """The images, decoded into memory if ``geometry`` gives them one size and the recipe's limit allows it."""
     targets = _targets(dataset)
-    source = dataset if geometry is None else dataset.decoded_as(geometry.decoding)
+    source = dataset.decoded_as(evaluation_geometry(data).decoding)
     images = TrainingImages(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, (source, geometry))
     if geometry is None or len(dataset) * data.size**2 * 3 > data.memory_gb * 1e9:
         return images
