@@ -137,6 +137,18 @@ def test_another_seed_on_the_same_candidate_is_reported(project: Path, tmp_path:
     assert any("seed 1:" in note for note in json.loads(second.stdout)["notes"])
 
 
+def test_another_sample_for_the_same_candidate_is_reported(project: Path, tmp_path: Path) -> None:
+    """Of several samples a pass could be chosen; more images of the same sample are no other choice."""
+    options = ("-w", tmp_path / "w", "--policy", project / "gate.toml", "--json", *common(project, severity="3"))
+    notes = []
+    for size, seed in [(20, 1), (30, 1), (30, 2)]:
+        words = ("--sample", size, "--seed", seed)
+        judged = gate(project, "same", f"{project}/model.py:old", *words, *options)
+        notes.append([note for note in json.loads(judged.stdout)["notes"] if "another sample" in note])
+    assert not notes[0] and not notes[1]
+    assert len(notes[2]) == 1 and "'photos" in notes[2][0]
+
+
 def test_one_pass(project: Path) -> None:
     words = ("--design", "one-pass", "--json")
     worse = gate(project, "worse", f"{project}/model.py:old", *common(project, "1-5"), *words)

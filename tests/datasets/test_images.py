@@ -218,6 +218,24 @@ def test_a_jpeg_that_was_cut_before_its_end_marker(grey_scale: bool) -> None:
     assert cut.converted.startswith("incomplete")
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("comment", [b"", b"a comment with \xff\xda and \xff\xd9 in it"])
+def test_a_progressive_jpeg_whose_last_scans_are_missing(mode: str, comment: bytes) -> None:
+    """Every pixel has a value, but a coarse one."""
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
+    buffer = io.BytesIO()
+    image = Image.fromarray(pixels).convert(mode)
+    image.save(buffer, "JPEG", progressive=True, quality=90, comment=comment, exif=b"Exif\0\0\xff\xd9")
+    data = buffer.getvalue()
+    assert "incomplete" not in decode(data, "whole").converted
+    assert "incomplete" not in decode(data + b"trailing", "followed").converted
+    scans = [place.start() for place in re.finditer(rb"\xff\xda", data) if data[place.start() + 2] == 0][1:]
+    assert len(scans) > 3
+    for scan in scans[-3:]:
+        cut = decode(data[:scan] + b"\xff\xd9", "cut")
+        assert "incomplete" in cut.converted
+
+
 def test_a_complete_jpeg_with_grey_rows_at_the_end() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (128, 96, 3), np.uint8)
     pixels[64:] = 128

@@ -64,9 +64,15 @@ EXIF_IGNORED = "EXIF orientation not applied"
 EXIF_APPLIED = "EXIF orientation applied"
 ALPHA_DROPPED = "alpha dropped"
 ALPHA_LAID = {"white": "alpha on white", "black": "alpha on black"}
+#: The note on an image of which the rest is missing.
+CUT = "incomplete: the file was cut"
 _FRAMES = re.compile(r"first of \d+ frames")
 #: Ends a JPEG; some cameras add zeros behind it.
 _END_OF_JPEG = b"\xff\xd9"
+#: Segments of a JPEG, by the second byte of their marker, and any marker but those within a scan.
+_PROGRESSIVE_FRAME = 0xC2
+_START_OF_SCAN = 0xDA
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 #: The value of all channels where a JPEG has no data, and data that continue a JPEG.
 _MISSING_GREY = 128
 _FURTHER_DATA = b"\x5a" * 4096
@@ -234,7 +240,9 @@ def _decode(data: bytes, image_id: str, max_pixels: int, decoding: Decoding) -> 
         notes.append(EXIF_APPLIED)
     elif orientation in _TURNS:
         notes.append(EXIF_IGNORED)
-    if image.format == "JPEG":
+    if image.format == "JPEG" and image.info.get("progressive") and _lacks_scans(data):
+        notes.append(CUT)
+    elif image.format == "JPEG":
         notes += _missing_parts(data, decoded)
     return DecodedImage(pixels, ", ".join(notes))
 
@@ -251,7 +259,32 @@ def _missing_parts(data: bytes, pixels: Pixels) -> list[str]:
     continued = content.removesuffix(_END_OF_JPEG) + _FURTHER_DATA + _END_OF_JPEG
     if _same_pixels(continued, pixels):
         return []
-    return ["incomplete: the file was cut"]
+    return [CUT]
+
+
+def _lacks_scans(data: bytes) -> bool:
+    """Whether a progressive JPEG ends before the scans that complete it, and is coarser than it should be.
+
+    Each scan adds some coefficients of some channels (Ss to Se), down to a bit (Al). A complete file has all 64 of each
+    channel down to bit 0.
+    """
+    missing: dict[int, set[int]] = {}
+    position = 2
+    while position + 4 <= len(data):
+        marker = data[position + 1]
+        segment = data[position + 4 : position + 2 + int.from_bytes(data[position + 2 : position + 4])]
+        if marker == _PROGRESSIVE_FRAME:
+            missing = {component: set(range(64)) for component in segment[6::3]}
+        elif marker == _START_OF_SCAN:
+            first, last, bits = segment[-3:]
+            for component in segment[1:-3:2]:
+                if bits & 15 == 0:
+                    missing.get(component, set()).difference_update(range(first, last + 1))
+        next_marker = _MARKER.search(data, position + 4 + len(segment))
+        if next_marker is None or next_marker.group() == _END_OF_JPEG:
+            break
+        position = next_marker.start()
+    return any(missing.values())
 
 
 def _same_pixels(data: bytes, pixels: Pixels) -> bool:

@@ -412,7 +412,7 @@ def paired_settings(
         setting = pairing.observed(result, before, len(settings))
         if setting is not None:
             settings.append(setting)
-    notes = pairing.notes + _notes_on_other_draws(judged, earlier)
+    notes = pairing.notes + _notes_on_other_draws(judged, earlier) + _notes_on_other_samples(workspace, judged, earlier)
     not_evaluated = [name for name in baseline if name not in judged_names]
     if not_evaluated:
         notes.append(f"not judged, because the candidate was not evaluated in them: {listed(not_evaluated)}")
@@ -477,6 +477,27 @@ def _notes_on_other_draws(results: Sequence[Result], earlier: Iterable[Result]) 
         f"the workspace also holds this candidate under shifts of seed {seeds}: each verdict alone is wrong with a "
         "probability of at most alpha, the better of several is not"
     ]
+
+
+def _notes_on_other_samples(workspace: Workspace, results: Sequence[Result], earlier: Iterable[Result]) -> list[str]:
+    """A note for each dataset of which the candidate was evaluated on another sample, for the same reason.
+
+    A sample that contains the other one is no other choice: it is the same gate with more images.
+    """
+    judged = {result.spec.dataset for result in results}
+    others = {stored.spec.dataset for stored in earlier} - judged
+    notes = []
+    for dataset in sorted(judged, key=lambda dataset: (dataset.name, dataset.fingerprint)):
+        image_ids = set(workspace.dataset(dataset.name, dataset.fingerprint).ids)
+        other_samples = [
+            set(workspace.dataset(other.name, other.fingerprint).ids) for other in others if other.name == dataset.name
+        ]
+        if any(not (image_ids <= sample or sample <= image_ids) for sample in other_samples):
+            notes.append(
+                f"the workspace also holds this candidate on another sample of {dataset.name!r}: each verdict alone is "
+                "wrong with a probability of at most alpha, the better of several is not"
+            )
+    return notes
 
 
 def _draw(spec: ResultSpec) -> int:
