@@ -13,7 +13,7 @@ import pytest
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.recorded import RecordedPredictions
-from shiftbench.errors import ClassifierError, LabelError
+from shiftbench.errors import ClassifierError, LabelError, ResultWarning
 from shiftbench.labels.space import LabelSpace
 from tests.raised import raises
 
@@ -62,6 +62,25 @@ def test_confidence_from_the_file_and_from_scores(tmp_path: Path) -> None:
     recorded = load(tmp_path / "p.npz")
     assert recorded.outputs == "probabilities"
     assert np.allclose(recorded.lookup(IDS).confidence, softmax.max(axis=1))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_scores_with_a_large_common_offset(tmp_path: Path, suffix: str) -> None:
+    """Their differences are lost in float32, but not in the file."""
+    scores = np.eye(3)[[0, 2, 1, 2]] + 1e9
+    path = tmp_path / f"p{suffix}"
+    ids = list("abcd")
+    if suffix == ".npz":
+        np.savez(path, ids=np.array(ids), scores=scores)
+    elif suffix == ".parquet":
+        pq.write_table(pa.table({"id": ids, **{f"score_{k}": scores[:, k] for k in range(3)}}), path)
+    else:
+        rows = [",".join([image, *map(repr, row)]) for image, row in zip(ids, scores.tolist(), strict=True)]
+        path.write_text("id,score_0,score_1,score_2\n" + "\n".join(rows))
+    with pytest.warns(ResultWarning, match="3 images have other best classes"):
+        top, confidence, _ = load(path).lookup(ids)
+    assert top[:, 0].tolist() == [0, 2, 1, 2]
+    np.testing.assert_allclose(confidence, np.e / (np.e + 2), rtol=1e-6)
 
 
 def test_parquet(tmp_path: Path) -> None:

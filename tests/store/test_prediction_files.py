@@ -39,6 +39,16 @@ def test_round_trip(tmp_path: Path) -> None:
     assert read_made_by(path) == "shiftbench 0"
 
 
+def test_confidences_move_by_at_most_a_hundredth_of_a_point(tmp_path: Path) -> None:
+    """The bound that docs/reliability.md states."""
+    confidence = np.unique(np.concatenate([np.linspace(0.001, 1, 200_001), 1 - np.logspace(-7, -1, 20_001)]))
+    block = PredictionBlock(np.zeros((len(confidence), 1), np.int32), confidence.astype(np.float32))
+    path = tmp_path / f"{SPEC.key}.parquet"
+    write_block(path, block, SPEC, "shiftbench 0")
+    moved = np.abs(read_block(path).confidence - block.confidence)
+    assert 1.0e-4 < moved.max() < 1.1e-4
+
+
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     write_block(tmp_path / "a.parquet", make_block(scores=True), SPEC, "x")
     classes = {f"top{k}" for k in range(1, 6)}

@@ -32,6 +32,8 @@ from shiftbench.labels.space import LabelSpace, Scores
 
 Top = NDArray[np.int32]
 Confidence = NDArray[np.float32]
+#: Scores as precise as they are recorded.
+ScoreTable = NDArray[np.float32] | NDArray[np.float64]
 Columns = Mapping[str, Any]
 #: No class: the label or the prediction is missing.
 MISSING = -1
@@ -91,12 +93,14 @@ class RecordedPredictions(Classifier):
         self._by_space: dict[str, RecordedPredictions] = {}
         self.recorded_scores: Scores | None = None
         if scores is not None:
-            table = _checked_scores(scores, len(self.ids), name, space)
+            exact = _precise(scores)
+            table = _checked_scores(exact, len(self.ids), name, space)
             self.recorded_scores = table
+            _warn_if_rounded(exact, table, name)
             if top is None:
-                top = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
+                top = np.argsort(-exact, axis=1, kind="stable")[:, :_TOP]
                 if confidence is None:
-                    confidence = best_confidence(table, outputs)
+                    confidence = best_confidence(exact, outputs)
         if top is None:
             raise ClassifierError(f"{name} records neither classes nor scores")
         self.top = _checked_top(top, len(self.ids), name, space)
@@ -272,7 +276,7 @@ def record(
     )
 
 
-def _in_class_order(scores: Scores, classes: Sequence[str], space: LabelSpace, source: str) -> Scores:
+def _in_class_order(scores: ScoreTable, classes: Sequence[str], space: LabelSpace, source: str) -> ScoreTable:
     """The scores, whose columns are named by their classes, in the order of a label space."""
     order = class_indices(classes, space, source)
     missing = sorted(set(range(len(space))) - set(order.tolist()))
@@ -289,7 +293,8 @@ def _in_class_order(scores: Scores, classes: Sequence[str], space: LabelSpace, s
 
 def _checked_scores(scores: object, count: int, name: str, space: LabelSpace) -> Scores:
     """Scores as a table of float32; a ClassifierError if they have the wrong shape or are not numbers."""
-    table = np.ascontiguousarray(scores, dtype=np.float32)
+    with np.errstate(over="ignore"):  # infinite scores are refused below
+        table = np.ascontiguousarray(scores, dtype=np.float32)
     if table.shape != (count, len(space)):
         raise ClassifierError(
             f"{name} records scores of the wrong shape",
@@ -300,6 +305,14 @@ def _checked_scores(scores: object, count: int, name: str, space: LabelSpace) ->
     if not ((table < np.inf).all() and (table.max(axis=1) > -np.inf).all()):
         raise ClassifierError(f"{name} records scores that are NaN or infinite")
     return table
+
+
+def _warn_if_rounded(exact: ScoreTable, rounded: Scores, name: str) -> None:
+    """Warn if rounding to float32 changes the best class of an image. Its class is right, but its scores are equal."""
+    changed = int((exact.argmax(axis=1) != rounded.argmax(axis=1)).sum())
+    if changed:
+        text = f"{name} records {exact.dtype} scores. Rounded to float32, {changed} images have other best classes: "
+        warn_user(ResultWarning(f"{text}subtract the largest score of each image", "rounded-scores"))
 
 
 def _check_agreement(top: Top, scores: Scores, name: str) -> None:
@@ -347,7 +360,7 @@ def _checked_confidence(confidence: object, count: int, name: str) -> Confidence
     return values
 
 
-def best_confidence(scores: Scores, outputs: str) -> Confidence:
+def best_confidence(scores: ScoreTable, outputs: str) -> Confidence:
     """The softmax probability of the best class; probabilities that do not sum to one are divided by their sum."""
     best = scores.max(axis=1).astype(np.float64)
     if outputs == "logits":
@@ -365,8 +378,8 @@ class Answers:
     model: str
     ids: Sequence[str] | None  #: None: row i is the i-th image.
     classes: Any = None  #: (N,) or (N, k), best first; keys, names or numbers.
-    confidence: Confidence | None = None
-    scores: Scores | None = None
+    confidence: ScoreTable | None = None
+    scores: ScoreTable | None = None
     #: The classes of the columns of ``scores``, where the file names them; else they are in the label space's order.
     score_classes: tuple[str, ...] | None = None
 
@@ -815,11 +828,11 @@ def _column(columns: Columns, titles: Sequence[str]) -> Any:
     return None
 
 
-def _score_table(columns: Columns, labels: LabelSpace | None) -> tuple[Scores | None, tuple[str, ...] | None]:
-    """The scores of all classes, and the classes of its columns where the file names them."""
+def _score_table(columns: Columns, labels: LabelSpace | None) -> tuple[ScoreTable | None, tuple[str, ...] | None]:
+    """The scores of all classes as they are recorded, and the classes of their columns where the file names them."""
     for title in _SCORE_ARRAYS:
         if title in columns:
-            return np.asarray(list(columns[title]), dtype=np.float32), None
+            return _precise(list(columns[title])), None
     for prefix in _SCORE_PREFIXES:
         titles = _numbered(columns, prefix, first=0)
         if titles:
@@ -833,8 +846,16 @@ def _score_table(columns: Columns, labels: LabelSpace | None) -> tuple[Scores | 
     return None, None
 
 
-def _stacked_columns(columns: Columns, titles: Sequence[str]) -> Scores:
-    return np.stack([_numbers(columns[title], title) for title in titles], axis=1)
+def _precise(values: object) -> ScoreTable:
+    """An array of float32 as it is, other numbers as float64."""
+    array = np.asarray(values)
+    if array.dtype == np.float32:
+        return np.asarray(array, np.float32)
+    return np.asarray(array, np.float64)
+
+
+def _stacked_columns(columns: Columns, titles: Sequence[str]) -> ScoreTable:
+    return _precise(np.stack([_numbers(columns[title], title) for title in titles], axis=1))
 
 
 def _class_table(columns: Columns) -> Any:
@@ -860,9 +881,9 @@ def _numbered(columns: Columns, prefix: str, first: int) -> list[str]:
     return titles
 
 
-def _numbers(values: Any, column: str) -> NDArray[np.float32]:
+def _numbers(values: Any, column: str) -> ScoreTable:
     """The values of a column as numbers, NaN where one is missing; a ClassifierError if they are not numeric."""
     with raising(ClassifierError, f"the column {column!r} is not numeric", TypeError, ValueError):
         if isinstance(values, np.ndarray):
-            return values.astype(np.float32)
-        return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float32)
+            return _precise(values)
+        return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float64)
