@@ -111,6 +111,25 @@ def test_many_models_are_searched(open_page: Open, tmp_path: Path) -> None:
     assert tab.evaluate("document.scrollingElement.scrollHeight") < 4000
 
 
+def test_what_all_models_share_stands_once(open_page: Open, corrupted: Page, tmp_path: Path) -> None:
+    """With 200 models, why they cannot be compared with published ones was repeated in 200 rows."""
+    for i in range(3):
+        record(tmp_path / "w", V2, 100, 30 + i, model=f"model-{i}")
+    tab = open_page(page_of(sb.Run.open(tmp_path / "w")))
+    reason = "has 100 images here, 10,000 in the publication"
+    assert reason not in tab.locator(".overview table").inner_text()
+    assert tab.locator(".overview .remarks").inner_text().count(reason) == 1
+    # The reason stays with each model, and a column whose reasons differ stays in the table.
+    assert reason in tab.locator("#panel-summary .tiles").inner_text()
+    record(tmp_path / "w", "own", 100, 30, model="another", space="cifar-10")
+    tab = open_page(page_of(sb.Run.open(tmp_path / "w")))
+    assert tab.locator(".overview table").inner_text().count(reason) == 3
+    # So do the origins of the images of the worst corruptions.
+    tab = open_page(corrupted)
+    panel = tab.locator("#panel-summary")
+    assert panel.inner_text().count("pictures-c, severity") == 1
+
+
 def test_one_model_among_the_published(open_page: Open, tmp_path: Path) -> None:
     for name, images, hits in (("val", 50_000, 38_500), (V2, 10_000, 6_600)):
         reference = None if name == "val" else "val"

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from shiftbench.cli.console import errors, output
+from shiftbench.cli.report import show_written
+from shiftbench.reports.page.write import ReportSummary
 from tests.commands import call
 
 
@@ -30,3 +32,13 @@ def test_brackets_in_names_are_text(tmp_path: Path) -> None:
     result = call("data", "check", tmp_path / "photos [a]", columns=300)
     assert "photos [a]" in result.stdout
     assert "shiftbench[attacks]" in call("list", "suites", columns=300).stdout
+
+
+def test_many_notes_of_a_report_do_not_scroll_the_terminal_away(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fault that 200 models share printed 200 notes."""
+    for count, shown in ((12, 12), (200, 13)):
+        notes = [f"labels of model {number} look permuted" for number in range(count)]
+        show_written(ReportSummary("r.html", 9, 200, 40, 0, 0, 0, 0, notes))
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == shown
+    assert lines[-1] == "note: 188 more on the page, under Warnings"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportOptions
     from shiftbench.reports.page.write import ReportSummary
 
+#: Notes that the terminal shows; the page has all of them.
+_MOST_NOTES = 12
+
 
 @dataclass(frozen=True)
 class ReportContent:
@@ -143,9 +146,12 @@ def report_command(
 
 
 def show_written(written: ReportSummary) -> None:
-    """Print the report's notes, its path and its address."""
-    for note in written.notes:
+    """Print the report's first notes, its path and its address."""
+    for note in written.notes[:_MOST_NOTES]:
         errors.print(f"note: {note}", style="dim")
+    further = len(written.notes) - _MOST_NOTES
+    if further > 0:
+        errors.print(f"note: {further} more on the page, under Warnings", style="dim")
     output.print(f"{written.path}: {written.bytes / 1e6:.1f} MB, {written.counts}", soft_wrap=True)
     address = Path(written.path).resolve().as_uri()
     output.print(f"open in a browser: {address}", soft_wrap=True)

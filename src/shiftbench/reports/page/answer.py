@@ -68,7 +68,8 @@ def _own_answer(data: ReportData, models: Sequence[ModelSummary]) -> Answer:
     assumed = [title for title in titles if data.model_facts.get(title, {}).get("assumed")]
     step, command = _next(models, assumed, data.next_commands, placed=bool(distances))
     if data.summary is not None and data.summary.warnings:
-        step = "resolve the warning before trusting any number"
+        warnings = "the warning" if len(data.summary.warnings) == 1 else "the warnings"
+        step = f"resolve {warnings} before trusting any number"
         command = ""
     return {"verdict": verdict, "evidence": evidence, "worst": _worst(data, models), "next": step, "command": command}
 

@@ -69,8 +69,11 @@ function allModels({ models, notes }) {
   const search = searchField("Find a model", chosen("q"));
   const counter = el("p", { class: "soft", role: "status" });
   const shared = sharedCorruptions(models);
-  const columns = overviewColumns(models, shared === "");
-  const caption = shared ? [`under corruption: mean accuracy over ${shared}`, ...notes] : notes;
+  const incomparable = sharedRemark(models);
+  const columns = overviewColumns(models, shared === "").filter(({ key }) => key !== "published" || !incomparable);
+  const caption = [...notes];
+  if (incomparable) caption.unshift(`published models: ${incomparable}`);
+  if (shared) caption.unshift(`under corruption: mean accuracy over ${shared}`);
   const many = models.length > MODELS_IN_SIGHT;
   const node = el("div", { class: "overview" },
     heading("All models", many && search.input), many && counter, table.node, remarks(caption));
@@ -94,6 +97,17 @@ function allModels({ models, notes }) {
 function sharedCorruptions(models) {
   const first = models[0].corrupted_over;
   return models.every((model) => model.corrupted_over === first) ? first : "";
+}
+
+/**
+ * Why no model can be compared with published ones; "" if one can, or if the reasons differ.
+ * @type {(models: SummaryModel[]) => string}
+ */
+function sharedRemark(models) {
+  const [first, ...others] = models.map((model) => factOf(model, "published"));
+  if (!first || first.number !== null) return "";
+  const same = others.every((fact) => fact?.value === first.value && fact.interval === first.interval);
+  return same ? `${first.value} ${first.interval}` : "";
 }
 
 /** @type {(models: SummaryModel[], saysWhichCorruptions: boolean) => TableColumn<SummaryModel>[]} */
@@ -151,25 +165,32 @@ function tile({ heading: name, value, interval, remark }, { assumed }) {
 /** @type {(model: SummaryModel) => HTMLElement[]} */
 function corruptions({ worst }) {
   if (!worst.length) return [];
-  const hasImages = worst.some((corruption) => corruption.images.length);
-  const words = hasImages
-    ? "Mean accuracy over all severities. Images without and with the corruption, as the model sees them: those that "
-      + "only the corruption makes it misclassify, if there are any."
+  const origins = new Set(worst.filter(({ images }) => images.length).map(originOfImages));
+  const [shared] = origins.size === 1 ? origins : [""];
+  const words = origins.size
+    ? `Mean accuracy over all severities. Images without and with the corruption${shared && ` (${shared})`}, as the `
+      + "model sees them: those that only the corruption makes it misclassify, if there are any."
     : "Mean accuracy over all severities.";
   return [
     el("h2", {}, "Worst corruptions"), el("p", { class: "soft" }, words),
-    el("div", { class: "worst" }, worst.map(worstCorruption)),
+    el("div", { class: "worst" }, worst.map((corruption) => worstCorruption(corruption, shared === ""))),
   ];
 }
 
-/** @type {(corruption: WorstCorruption) => HTMLElement} */
-function worstCorruption({ family, corruption: name, accuracy, severity, images }) {
+/** @type {(corruption: WorstCorruption) => string} */
+function originOfImages({ family, severity }) {
+  return `${family}, severity ${severity}`;
+}
+
+/** @type {(corruption: WorstCorruption, saysOrigin: boolean) => HTMLElement} */
+function worstCorruption(corruption, saysOrigin) {
+  const { family, corruption: name, accuracy, images } = corruption;
   const [value, ends] = estimateTexts(accuracy);
   const open = () => choose({ view: "corruptions", family, corruption: name }, { remember: true });
   return el("div", { class: "worst-one" },
     el("h3", {}, el("button", { type: "button", class: "link", on: { click: open } }, spaced(name)), ` ${value} %`,
       el("small", {}, ` ${ends}`)),
-    images.length ? el("p", { class: "soft" }, `${family}, images at severity ${severity}`) : "",
+    images.length > 0 && saysOrigin && el("p", { class: "soft" }, originOfImages(corruption)),
     images.map(example));
 }
 
