@@ -1,6 +1,6 @@
 """How opening a workspace grows with its number of results: `eval` of one more model, `table` and `report`.
 
-python -m benchmarks.results_growth [--models 5,47,188] [--images 1000] [--folder DIR]
+python -m benchmarks.results_growth [--models 5,47,204] [--images 1000] [--folder DIR]
 
 The workspaces are synthetic (``benchmarks.synthetic_testbed``): models in the 213 settings of the testbed. Workspaces
 that ``--folder`` holds already, as ``DIR/<models>``, are used as they are. Every command runs in a process of its own.
@@ -101,7 +101,7 @@ def markdown(measured: list[Measured], page_mb: float, load: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="5,47,188", help="sizes of the workspaces")
+    parser.add_argument("--models", default="5,47,204", help="sizes of the workspaces")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--folder", type=Path, help="keeps the workspaces; default: a temporary folder")
     options = parser.parse_args()

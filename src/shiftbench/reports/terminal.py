@@ -245,18 +245,25 @@ class _Grid:
                 offsets.append(room // 2 if column.is_middle else 0)
         for i in range(height):
             gap = 0
+            # Text without a style is collected: rich takes as long for a gap as for a whole line.
+            plain = ""
             for column, cell, offset in zip(self.columns, cells, offsets, strict=True):
                 line = cell[i - offset] if 0 <= i - offset < len(cell) else []
                 room = column.width - _line_width(line)
                 if not column.is_left:
                     gap += room
-                if gap:
-                    yield Segment(" " * gap)
+                plain += " " * gap
                 for part in line:
+                    if part.style is None:
+                        plain += part.text
+                        continue
+                    yield Segment(plain)
                     yield Segment(part.text, part.style)
+                    plain = ""
                 gap = _GAP
                 if column.is_left:
                     gap += room
+            yield Segment(plain)
             yield Segment.line()
 
 

@@ -29,8 +29,8 @@ from shiftbench.store.workspace import PartResult, Result, Workspace
 
 T = TypeVar("T")
 
-#: Results that are given to the threads at once.
-_SCORED_TOGETHER = 1024
+#: Results that a thread scores one after the other: a task for each would take as long as its score.
+_SCORED_TOGETHER = 64
 
 
 @dataclass(frozen=True)
@@ -391,20 +391,24 @@ def scored_results(run: StoredResults, metric: str | None = None, level: float =
 def _score_results(
     run: StoredResults, metric_names: Callable[[Result], Sequence[str]], level: float
 ) -> list[ScoredResult]:
-    def score(result: Result) -> list[ScoredResult]:
-        names = tuple(metric_names(result))
-        scores = run.once([result], (names, level), lambda: _scores_of(run.workspace, result, names, level))
-        return [ScoredResult(result, score) for score in scores]
+    def score(results: Sequence[Result]) -> list[ScoredResult]:
+        scored: list[ScoredResult] = []
+        for result in results:
+            names = tuple(metric_names(result))
+            compute = partial(_scores_of, run.workspace, result, names, level)
+            scored += [ScoredResult(result, score) for score in run.once([result], (names, level), compute)]
+        return scored
 
     # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
-    threads = None if is_object(run.workspace.root) else worker_count(None)
-    scored: list[ScoredResult] = []
+    threads: int | None = worker_count(None)
+    together = _SCORED_TOGETHER
+    if is_object(run.workspace.root):
+        threads = None
+        together = 1
+    starts = range(0, len(run.results), together)
     with ThreadPoolExecutor(threads) as pool:
-        # A pool keeps every task that it was given, with all that the task refers to.
-        for start in range(0, len(run.results), _SCORED_TOGETHER):
-            results = run.results[start : start + _SCORED_TOGETHER]
-            scored += itertools.chain.from_iterable(pool.map(score, results))
-    return scored
+        parts = pool.map(score, [run.results[start : start + together] for start in starts])
+        return list(itertools.chain.from_iterable(parts))
 
 
 def _scores_of(workspace: Workspace, result: Result, names: Sequence[str], level: float) -> list[Score]:
