@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -74,11 +74,12 @@ def verify_command(where: StoreOptions, quiet: Quiet = False) -> None:
     Lists files that are truncated, edited, swapped or missing, and exits with 1 if there are any. `shiftbench store
     repair` removes them; rerunning the same eval computes them again.
     """
-    _, count, damage = _verify(where, quiet)
-    lines = _damage_lines(damage)
-    lines.append(f"{count:,} files, {len(damage):,} damaged")
-    show({"files": count, "damaged": [asdict(file) for file in damage]}, "\n".join(lines), as_json=where.json)
-    if damage:
+    verified = _verify(where, quiet)
+    lines = _damage_lines(verified.damage)
+    lines.append(f"{verified.files:,} files, {len(verified.damage):,} damaged")
+    damaged = [asdict(file) for file in verified.damage]
+    show({"files": verified.files, "damaged": damaged}, "\n".join(lines), as_json=where.json)
+    if damaged:
         raise typer.Exit(1)
 
 
@@ -86,15 +87,23 @@ def _damage_lines(damage: Sequence[Damage]) -> list[str]:
     return [f"{damaged.file}: {damaged.why}" for damaged in damage]
 
 
-def _verify(where: StoreOptions, quiet: bool) -> tuple[sb.Workspace, int, list[Damage]]:
-    """Check all files of a workspace; return the workspace, the number of files, and the damaged ones."""
+class _Verified(NamedTuple):
+    """A workspace whose files were checked."""
+
+    workspace: sb.Workspace
+    files: int
+    damage: list[Damage]
+
+
+def _verify(where: StoreOptions, quiet: bool) -> _Verified:
+    """Check all files of a workspace."""
     from shiftbench.jobs.progress import progress_bar
     from shiftbench.store.maintenance import file_count, verify
 
     store = where.open(damaged_too=True)
     count = file_count(store)
     with progress_bar("files", count, show=not quiet) as advance:
-        return store, count, list(verify(store, advance))
+        return _Verified(store, count, list(verify(store, advance)))
 
 
 @app.command("repair")

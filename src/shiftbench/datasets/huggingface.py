@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -142,7 +142,17 @@ def _arrow_table(file: Path) -> pa.Table:
         return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
 
 
-def _open_saved(path: Path, split: str | None) -> tuple[str | None, list[Path], Features]:
+class SplitTables(NamedTuple):
+    """One split of a dataset of tables."""
+
+    #: None if the dataset has no splits.
+    split: str | None
+    files: list[Path]
+    #: What the library knows about the columns; empty where it was not asked.
+    features: Features
+
+
+def _open_saved(path: Path, split: str | None) -> SplitTables:
     """The files of a folder that ``save_to_disk`` wrote, found by the library, which runs no code of the dataset."""
     datasets = required("datasets", "huggingface", "a Hugging Face dataset saved to disk")
     # The library raises many kinds of errors for damaged files.
@@ -155,7 +165,7 @@ def _open_saved(path: Path, split: str | None) -> tuple[str | None, list[Path], 
     outside = [file for file in files if not file.resolve().is_relative_to(path.resolve())]
     if outside:
         raise DatasetError(f"{path} refers to a file outside its folder", found=outside[0])
-    return split, files, loaded.features.to_dict()
+    return SplitTables(split, files, loaded.features.to_dict())
 
 
 def recognise_tables(path: Location) -> str | None:
@@ -260,15 +270,15 @@ def _missing_shards(files: Sequence[Path]) -> list[str]:
 KIND = DatasetKind(recognise_tables, open_huggingface)
 
 
-def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path], Features]:
-    """One split, its files, and what the library knows about their columns.
+def find_tables(path: Path, split: str | None) -> SplitTables:
+    """The tables of one split.
 
     ``path`` may name a split itself: ``FOLDER/test``, whether or not that is a folder on the disk.
     """
     if not path.exists() and split is None:
         return find_tables(path.parent, path.name)
     if path.is_file():
-        return split, [path], {}
+        return SplitTables(split, [path], {})
     if _is_saved(path):
         return _open_saved(path, split)
     groups = _table_groups(path)
@@ -276,9 +286,10 @@ def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path], 
         raise DatasetError(f"no tables in {path}", expected=".parquet files, or a folder that save_to_disk wrote")
     if split is None and len(groups) > 1 and not _are_splits(groups):
         every_file = sorted(chain.from_iterable(groups.values()))
-        return None, every_file, {}  # several files that are not splits are parts of one table
+        # Several files that are not splits are parts of one table.
+        return SplitTables(None, every_file, {})
     split = _choose(path, list(groups), split)
-    return split or None, groups[split], {}
+    return SplitTables(split or None, groups[split], {})
 
 
 def _table_groups(path: Path) -> dict[str, list[Path]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -151,12 +151,14 @@ def group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0.95) -
         >>> [(row.group, row.value) for row in group_accuracy([1, 0, 1], ["fr", "us", "us"])]
         [('fr', 1.0), ('us', 0.5)]
     """
-    names, right, n = _counts(correct, groups)
-    low, high = clopper_pearson(right, n, level)
-    return [
-        GroupAccuracy(name, int(k), int(m), int(k) / int(m), float(lo), float(hi))
-        for name, k, m, lo, hi in zip(names, right, n, low, high, strict=True)
-    ]
+    counts = _counts(correct, groups)
+    lows, highs = clopper_pearson(counts.correct, counts.images, level)
+    rows: list[GroupAccuracy] = []
+    for i, name in enumerate(counts.names):
+        right = int(counts.correct[i])
+        images = int(counts.images[i])
+        rows.append(GroupAccuracy(name, right, images, right / images, float(lows[i]), float(highs[i])))
+    return rows
 
 
 def worst_group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0.95, provenance: str = "") -> Score:
@@ -176,8 +178,8 @@ def worst_group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0
         >>> score.value, score.n
         (0.5, 3)
     """
-    _, right, n = _counts(correct, groups)
-    return lowest_accuracy("worst_group", right, n, "groups", level=level, provenance=provenance)
+    counts = _counts(correct, groups)
+    return lowest_accuracy("worst_group", counts.correct, counts.images, "groups", level=level, provenance=provenance)
 
 
 def per_group(
@@ -205,8 +207,16 @@ def worst_group(predictions: Predictions, groups: Groups | Mapping[str, object],
     return worst_group_accuracy(predictions.correct, column, level=level, provenance=predictions.provenance)
 
 
-def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, IntArray]:
+class _GroupCounts(NamedTuple):
     """The names of all groups, and the number of correct and of all images of each."""
+
+    names: list[str]
+    correct: IntArray
+    images: IntArray
+
+
+def _counts(correct: ArrayLike, groups: Groups) -> _GroupCounts:
+    """The images of each group; raises ShiftbenchError for an image without one."""
     hits = truths("correct", correct)
     for group in groups:
         if group is None or (isinstance(group, float) and np.isnan(group)):
@@ -228,7 +238,7 @@ def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, In
     positions = np.array([position[name] for name in column], dtype=np.int64)
     correct_counts = np.bincount(positions[hits], minlength=len(names))
     image_counts = np.bincount(positions, minlength=len(names))
-    return names, correct_counts, image_counts
+    return _GroupCounts(names, correct_counts, image_counts)
 
 
 def _group_order(name: str) -> tuple[bool, int, str]:

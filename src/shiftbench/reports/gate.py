@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from shiftbench.errors import listed
@@ -83,11 +84,19 @@ def _points(rule: RuleResult, check: Check) -> str:
     return f"{formatting.number(100 * change, 1, '', signed=True)} {interval}"
 
 
-def _change(rule: RuleResult, check: Check) -> tuple[float, float, float]:
+class _Change(NamedTuple):
+    """Candidate minus baseline, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def _change(rule: RuleResult, check: Check) -> _Change:
     """Candidate minus baseline: of an accuracy a loss is negative, of the calibration error positive."""
     if rule.rule.of == "calibration":
-        return check.drop.value, check.low, check.high
-    return -check.drop.value, -check.high, -check.low
+        return _Change(check.drop.value, check.low, check.high)
+    return _Change(-check.drop.value, -check.high, -check.low)
 
 
 def gate_table(result: GateResult) -> Table:

@@ -619,12 +619,12 @@ def _compute_blocks(
     failures: list[Failure] = []
     new_predictions = -sum(len(known.rows) for known in job.known.values())
     for share, share_job in ((own_blocks, job), (blocks_of_other_jobs, replace(job, skip_claimed=True))):
-        items, missing, done = plan.missing_items(context.workspace, context.results, share, context.datasets)
-        new_predictions += missing
-        if items:
-            already = done + finished
-            with progress_bar("predictions", missing + already, already, show=progress) as advance:
-                failures += executor.run(share_job, items, advance)
+        missing = plan.missing_items(context.workspace, context.results, share, context.datasets)
+        new_predictions += missing.to_do
+        if missing.items:
+            already = missing.done + finished
+            with progress_bar("predictions", missing.to_do + already, already, show=progress) as advance:
+                failures += executor.run(share_job, missing.items, advance)
     return failures, new_predictions
 
 

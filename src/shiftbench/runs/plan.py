@@ -354,10 +354,21 @@ def all_items(planned: Iterable[PlannedResult], datasets: Mapping[str, Dataset],
     return items
 
 
+class MissingItems(NamedTuple):
+    """What is left to do of some blocks."""
+
+    #: The blocks that some result still lacks.
+    items: list[Block]
+    #: Number of predictions that are still to be made.
+    to_do: int
+    #: Number of predictions that are stored.
+    done: int
+
+
 def missing_items(
     workspace: Workspace, planned: Iterable[PlannedResult], items: Sequence[Block], datasets: Mapping[str, Dataset]
-) -> tuple[list[Block], int, int]:
-    """Of these blocks: (those that some result still lacks, predictions still to make, predictions already stored)."""
+) -> MissingItems:
+    """What the results still lack of these blocks, longer blocks first."""
     missing: set[Block] = set()
     to_do = 0
     done = 0
@@ -368,7 +379,8 @@ def missing_items(
         else:
             done += state.predictions
     # Longer blocks first, so that workers end at nearly the same time.
-    return sorted(missing, key=lambda item: (item.whole, -len(item), item.start)), to_do, done
+    longest_first = sorted(missing, key=lambda item: (item.whole, -len(item), item.start))
+    return MissingItems(longest_first, to_do, done)
 
 
 def block_states(

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Exists, and_, case, delete, exists, func, select
 from sqlalchemy.orm import Session
@@ -314,9 +314,19 @@ def _store_answer(
         session.add(SelectedSlot(assignment_id=assignment.id, slot_id=slot, label=label))
 
 
-def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, dict[str, str | None], Remarks]:
-    """Withdraw the annotator's own answer while its lease lasts; returns the grid, what was selected, as what, and the
-    remarks. A task that they hold meanwhile is returned to the queue.
+class WithdrawnAnswer(NamedTuple):
+    """An answer that its annotator may change and send again."""
+
+    grid: AnnotationGrid
+    #: The label of each image that was selected.
+    selected: dict[str, str | None]
+    remarks: Remarks
+
+
+def reopen(project: Project, annotator: int, task: str) -> WithdrawnAnswer:
+    """Withdraw the annotator's own answer while its lease lasts.
+
+    A task that they hold meanwhile is returned to the queue.
     """
     with project.writing() as session:
         assignment = _own(session, annotator, task, lock=True)
@@ -342,7 +352,7 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
             unsure=[image for image in grid.images if slots[image].id in stored_remarks.get("unsure", ())],
             problem=[image for image in grid.images if slots[image].id in stored_remarks.get("problem", ())],
         )
-        return grid, selected, remarks
+        return WithdrawnAnswer(grid, selected, remarks)
 
 
 def last_answer(project: Project, annotator: int) -> str | None:

@@ -171,7 +171,8 @@ class Filtration:
         record = OutputRecord(folder, RECORD, "Images chosen by adversarial filtration.", recipe)
         if not record.path.exists() and (folder / "images").exists():
             raise StoreError(f"{folder} holds other images", hint="choose a new folder, or delete this one")
-        write_files(record, map(_image_file, itertools.count(), dataset_offers(subset)))
+        files = (_image_file(number, offer) for number, offer in enumerate(dataset_offers(subset)))
+        write_files(record, files)
         self.review_list().write(folder / "review.csv")
         self.funnel.write(folder / "funnel.json")
         return folder / "images"

@@ -241,7 +241,7 @@ def test_networks_that_guess_are_at_chance_level() -> None:
     rng = np.random.default_rng(1)
     names = [f"{variant}-s{seed}" for seed in range(SEEDS) for variant in SKILLS]
     guessed = (rng.random((len(names), IMAGES)) < 0.1).astype(float)
-    measured = _Measured(names, guessed, guessed, {}, True, (0.2, 0.2), guessed)
+    measured = _Measured(names, guessed, guessed, {}, True, 0.2, 0.2, guessed)
     notes: list[str] = []
     assert _evidence(MADE_UP, measured, SEEDS, 0.95, notes) == [] and "chance" in notes[0]
     assert _direction(MADE_UP.claims[0], measured, SEEDS, 0.95).verdict == "no verdict: at chance level"
@@ -287,7 +287,7 @@ def test_pseudo_values_have_the_mean_and_the_error_of_the_statistic() -> None:
 
 def test_parts_of_different_size_count_alike() -> None:
     one, other = np.full((2, 100), 0.5), np.full((2, 900), 0.9)
-    parts = [_Measured(["a-s0", "a-s1"], part, part, {}, True, (0.1, 0.1), part) for part in (one, other)]
+    parts = [_Measured(["a-s0", "a-s1"], part, part, {}, True, 0.1, 0.1, part) for part in (one, other)]
     joined = _joined(parts)
     assert joined.clean.shape == (2, 1000) and joined.clean.mean(axis=1) == pytest.approx([0.7, 0.7])
 

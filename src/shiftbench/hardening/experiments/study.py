@@ -149,8 +149,10 @@ class _Measured:
     shifted: Hits
     groups: dict[str, Hits]
     paired: bool
-    #: An interval above this, without and under shift, is clearly better than guessing.
-    floors: tuple[float, float]
+    #: An interval of the number without shift that lies above this is clearly better than guessing.
+    clean_floor: float
+    #: The same of the number under shift.
+    shifted_floor: float
     #: Hits under shift; None if a single image cannot be right or wrong, as in mAP and AUPR.
     hits: Hits | None
 
@@ -304,21 +306,21 @@ def _measure(names: list[str], part: _Part, metric: str) -> _Measured:
     if metric == "mAP":
         clean, floor = _precisions(part, [part.reference])
         shifted, shifted_floor = _precisions(part, part.shifted)
-        return _Measured(names, clean, shifted, {}, False, (floor, shifted_floor), None)
+        return _Measured(names, clean, shifted, {}, False, floor, shifted_floor, None)
     clean, clean_ids = part.hits([part.reference])
     clear_accuracy = _clear_accuracy(len(next(part.read(part.reference)).space))
     if metric == "AUPR":
         shifted, floor = _detected(part)
-        return _Measured(names, clean, shifted, {}, False, (clear_accuracy, floor), None)
+        return _Measured(names, clean, shifted, {}, False, clear_accuracy, floor, None)
     hits, ids = part.hits(part.shifted)
     groups = {group: part.hits(settings)[0] for group, settings in part.groups().items()}
-    measured = _Measured(names, clean, hits, groups, clean_ids == ids, (clear_accuracy, clear_accuracy), hits)
+    measured = _Measured(names, clean, hits, groups, clean_ids == ids, clear_accuracy, clear_accuracy, hits)
     if metric != "mCE":
         return measured
     weights = _corruption_weights(part)
     floor = 1 - sum(weights) * (1 - clear_accuracy)
     shifted = 1 - part.hits(part.shifted, weights)[0]
-    return replace(measured, shifted=shifted, floors=(clear_accuracy, floor))
+    return replace(measured, shifted=shifted, clean_floor=clear_accuracy, shifted_floor=floor)
 
 
 def _clear_accuracy(classes: int) -> float:
@@ -419,7 +421,8 @@ def _joined(parts: Sequence[_Measured]) -> _Measured:
         shifted=join([part.shifted for part in parts]),
         groups={},
         paired=all(part.paired for part in parts),
-        floors=(max(part.floors[0] for part in parts), max(part.floors[1] for part in parts)),
+        clean_floor=max(part.clean_floor for part in parts),
+        shifted_floor=max(part.shifted_floor for part in parts),
         hits=join(hits) if len(hits) == len(parts) else None,
     )
 
@@ -528,10 +531,10 @@ def _jackknifed_rho(clean: FloatArray, shifted: FloatArray, baseline: Sequence[i
 def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float) -> Direction:
     if claim.measure == "clean":
         hits = measured.clean
-        floor = measured.floors[0]
+        floor = measured.clean_floor
     else:
         hits = measured.shifted
-        floor = measured.floors[1]
+        floor = measured.shifted_floor
     better = measured.of(hits, claim.better, seeds)
     worse = measured.of(hits, claim.worse, seeds)
     difference = better - worse
@@ -600,7 +603,7 @@ def _no_verdicts(experiment: Experiment, measured: _Measured, seeds: int, level:
         return f"they are weighed on accuracies, and the metric is {experiment.metric}"
     variants = [variant.name for variant in experiment.variants]
     clean = measured.of_all(measured.clean, variants, seeds)
-    if all(_number(hits, level).low <= measured.floors[0] for hits in clean):
+    if all(_number(hits, level).low <= measured.clean_floor for hits in clean):
         return "all networks are at chance level"
     return None
 

@@ -60,11 +60,12 @@ class TrainingImages:
 
     def read(self, index: int) -> Pixels:
         """The image with this number; raises BadImageError if it cannot be read."""
-        images, number, _ = self._locate(index)
-        if isinstance(images.source, np.ndarray):
-            return images.source[number]  # type: ignore[no-any-return]
-        dataset, geometry = images.source
-        pixels = dataset.read(number).pixels
+        place = self._locate(index)
+        source = place.images.source
+        if isinstance(source, np.ndarray):
+            return source[place.number]  # type: ignore[no-any-return]
+        dataset, geometry = source
+        pixels = dataset.read(place.number).pixels
         return pixels if geometry is None else geometry(pixels)
 
     def storage_groups(self) -> StorageGroups | None:
@@ -76,16 +77,17 @@ class TrainingImages:
 
     def image_id(self, index: int) -> str:
         """The name of an image; the name in a copy ends in the copy's number (``name@1``)."""
-        images, number, copy = self._locate(index)
-        if copy == 0:
-            return images.ids[number]
-        return f"{images.ids[number]}@{copy}"
+        place = self._locate(index)
+        image_id = place.images.ids[place.number]
+        if place.copy == 0:
+            return image_id
+        return f"{image_id}@{place.copy}"
 
-    def _locate(self, index: int) -> tuple[TrainingImages, int, int]:
-        """The set of images that an index lies in, its number there, and the number of the copy; 0 is the original."""
+    def _locate(self, index: int) -> _Place:
+        """Where the image with an index is: among the originals, or in one of their copies."""
         for copy, images in enumerate((self, *self.copies)):
             if index < len(images.ids):
-                return images, index, copy
+                return _Place(images, index, copy)
             index -= len(images.ids)
         raise IndexError(index)
 
@@ -98,6 +100,15 @@ class TrainingImages:
             "fingerprint": self.fingerprint,
             "labels": self.space.name,
         }
+
+
+class _Place(NamedTuple):
+    """Where an image of a training set is."""
+
+    images: TrainingImages
+    number: int
+    #: The number of the copy; 0 is the original.
+    copy: int
 
 
 def evaluation_preprocessing(data: TrainingData) -> Preprocessing:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -293,11 +293,20 @@ def shortened(name: str, points: float, size: float) -> str:
     return text
 
 
-def panel_grid(panels: int, width: str | float, panel_cm: float) -> tuple[int, int, float]:
-    """Rows, columns and width in cm of panels of about that width; rows are of even length."""
+class PanelGrid(NamedTuple):
+    """How the panels of a figure are arranged."""
+
+    rows: int
+    columns: int
+    #: The width of a panel.
+    panel_cm: float
+
+
+def panel_grid(panels: int, width: str | float, panel_cm: float) -> PanelGrid:
+    """Panels of about this width, in rows of even length."""
     most = round(width_in_cm(width) / panel_cm)
     columns = math.ceil(panels / math.ceil(panels / max(1, most)))
-    return math.ceil(panels / columns), columns, width_in_cm(width) / columns
+    return PanelGrid(math.ceil(panels / columns), columns, width_in_cm(width) / columns)
 
 
 def panel_letter(number: int) -> str:

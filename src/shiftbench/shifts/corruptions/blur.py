@@ -260,9 +260,20 @@ def mirrored(n: int, pad: int) -> NDArray[np.int64]:
     return np.pad(np.arange(n), pad, mode="reflect")
 
 
+class ZoomPositions(NamedTuple):
+    """Where the pixels of a zoomed row or column lie in the original one."""
+
+    #: The pixel of the crop before each position, and how far behind it the position is.
+    pixel: NDArray[np.int64]
+    fraction: Values
+    #: The first pixel of the crop, and the number of its pixels.
+    start: int
+    length: int
+
+
 @lru_cache(maxsize=64)
-def zoom_positions(n: int, factor: float) -> tuple[NDArray[np.int64], Values, int, int]:
-    """Where the n pixels of a zoomed centre crop lie: pixel and fraction of each position, crop start and length.
+def zoom_positions(n: int, factor: float) -> ZoomPositions:
+    """The positions of n pixels in a zoomed centre crop.
 
     The crop of ceil(n / factor) pixels is stretched to round(crop * factor) samples, corner on corner, of
     which the middle n are kept.
@@ -273,7 +284,7 @@ def zoom_positions(n: int, factor: float) -> tuple[NDArray[np.int64], Values, in
     step = (crop - 1) / (stretched - 1) if stretched > 1 else 0.0
     position = (np.arange(n) + (stretched - n) // 2) * step
     pixel = np.minimum(np.floor(position).astype(np.int64), crop - 1)
-    return pixel, position - pixel, start, crop
+    return ZoomPositions(pixel, position - pixel, start, crop)
 
 
 @lru_cache(maxsize=32)
@@ -288,14 +299,14 @@ def zoom_tables(factors: tuple[float, ...], height: int, width: int, channels: i
     count = np.zeros(len(factors), np.int32)
     start = np.full((len(factors), width + 1), width * channels, np.int32)
     shift = np.zeros((len(factors), width), np.int32)
-    for z, (pixel, _, first, _) in enumerate(columns):
-        distance = pixel + first - np.arange(width)
+    for z, zoomed in enumerate(columns):
+        distance = zoomed.pixel + zoomed.start - np.arange(width)
         begins = np.concatenate([[0], np.flatnonzero(np.diff(distance)) + 1])
         count[z] = begins.size
         start[z, : begins.size] = begins * channels
         shift[z, : begins.size] = distance[begins] * channels
-    y_index = np.array([pixel + first for pixel, _, first, _ in rows], np.int32)
-    y_fraction = np.array([fraction for _, fraction, _, _ in rows], np.float32)
+    y_index = np.array([zoomed.pixel + zoomed.start for zoomed in rows], np.int32)
+    y_fraction = np.array([zoomed.fraction for zoomed in rows], np.float32)
     # The kernel reads whole vectors, so that the rows are eight values longer.
     x_fraction = np.zeros((len(factors), width * channels + 8), np.float32)
     for z, (_, fraction, _, _) in enumerate(columns):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sqlalchemy import func, select
 
@@ -66,6 +67,13 @@ class _SearchOptions:
     flips: bool
 
 
+class FoundSuspects(NamedTuple):
+    """The pairs that a search found, and how many of them were not queued before."""
+
+    queue: ReviewQueue
+    new: int
+
+
 def suspect_near_duplicates(
     project: Project,
     *,
@@ -77,8 +85,8 @@ def suspect_near_duplicates(
     workers: int | None = None,
     executor: Executor | None = None,
     show: bool = False,
-) -> tuple[ReviewQueue, int]:
-    """Search the pool; returns the pairs, and how many of them are new.
+) -> FoundSuspects:
+    """Search the pool for near-duplicates, and queue the pairs for review.
 
     If candidates were imported since an earlier search in the same way, only these are compared, with everything.
 
@@ -113,7 +121,7 @@ def _search_pool(
     workers: int | None,
     executor: Executor | None,
     show: bool,
-) -> tuple[ReviewQueue, int]:
+) -> FoundSuspects:
     """As :func:`suspect_near_duplicates`, while nobody else searches."""
     candidates = pool_dataset(project, CANDIDATE)
     references = pool_dataset(project, REFERENCE)
@@ -149,7 +157,7 @@ def _search_pool(
     if not batches or last_entry > batches[-1]:
         batches = [*batches, last_entry]
     _record_search(project, outside, last_entry, replace(options, thresholds=queue.thresholds), batches)
-    return queue, new
+    return FoundSuspects(queue, new)
 
 
 def _comparable_batches(

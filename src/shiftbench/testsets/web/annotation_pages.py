@@ -99,9 +99,11 @@ def undo(request: Request, context: Context, person: Annotator, task: str) -> Re
     # By now they know that the first task was a test.
     if worker is not None and not (worker.qualified and worker.reliable):
         raise AnsweredError("the qualification cannot be answered again")
-    grid, selected, remarks = annotation.reopen(context.project, person.id, task)
+    answer = annotation.reopen(context.project, person.id, task)
     message = "Your answer was withdrawn. Please answer again."
-    return _grid_page(request, context, person, grid, selected=selected, remarks=remarks, message=message)
+    return _grid_page(
+        request, context, person, answer.grid, selected=answer.selected, remarks=answer.remarks, message=message
+    )
 
 
 @router.post("/tasks/{task}/return")
