@@ -41,6 +41,8 @@ WEIGHTS = "model.safetensors"
 BASELINE = "baseline.npz"
 ABOUT = "classifier.json"
 IMAGES = "images.npy"
+#: The files whose digests the description holds.
+_SEALED = (RECIPE, WEIGHTS, BASELINE, IMAGES)
 #: The ONNX graph that `harden finetune` writes into the folder.
 EXPORT = "model.onnx"
 
@@ -106,7 +108,9 @@ def save_finished(folder: Path, recipe: Recipe, description: Mapping[str, Any], 
     if seen is not None and keys is not None:
         write_atomically(folder / IMAGES, lambda path: save_array(path, keys))
         description = {**description, "data": {**description["data"], "keys": seen.by}}
-    write_json(folder / ABOUT, description)
+    digests = {name: file_digest(folder / name) for name in _SEALED if (folder / name).is_file()}
+    sealed = {**description, "digests": digests}
+    write_json(folder / ABOUT, {**sealed, "digest": digest("finished run", sealed)})
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
@@ -126,7 +130,22 @@ def read_finished(folder: str | Path) -> Finished | None:
         _ = finished.fingerprint, finished.space, description["name"], description["preprocessing"]
     except (ValueError, KeyError, TypeError) as error:
         raise ClassifierError(f"{folder / ABOUT} is damaged", found=f"{type(error).__name__}: {error}") from error
+    _check_digests(finished)
     return finished
+
+
+def _check_digests(finished: Finished) -> None:
+    """Raise ClassifierError if a file of the folder has changed since the training. Version 0.1 wrote no digests."""
+    sealed = {key: value for key, value in finished.description.items() if key != "digest"}
+    if "digests" not in sealed and "digest" not in finished.description:
+        return
+    if finished.description.get("digest") != digest("finished run", sealed):
+        raise ClassifierError(f"{finished.folder / ABOUT} is damaged or was changed")
+    for name, expected in sealed["digests"].items():
+        path = finished.folder / name
+        found = file_digest(path) if path.is_file() else "no file"
+        if found != expected:
+            raise ClassifierError(f"{path} is damaged or was changed", found=found, expected=expected)
 
 
 def load_hardened(target: str, options: Options) -> Classifier:

@@ -519,11 +519,32 @@ def test_baselines_are_fitted_by_the_same_command(tiny: Tiny, tmp_path: Path, na
                    "train.seed=2"), tmp_path / "run", progress=False)  # fmt: skip
 
 
+def _without_digests(folder: Path) -> None:
+    """Make a folder as version 0.1 did."""
+    description = json.loads((folder / "classifier.json").read_text())
+    del description["digest"], description["digests"]
+    (folder / "classifier.json").write_text(json.dumps(description))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "recipe.toml", "images.npy", "classifier.json"])
+def test_a_flipped_bit_in_a_finished_run_is_noticed(tiny: Tiny, tmp_path: Path, name: str) -> None:
+    folder = train(tiny("train.epochs=1", "data.sample=40"), tmp_path / "run", progress=False).folder
+    content = bytearray((folder / name).read_bytes())
+    place = content.rindex(b"shiftbench") if name == "classifier.json" else len(content) - 9
+    content[place] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(ClassifierError, match="damaged"):
+        load_classifier(f"hardened:{folder}")
+
+
 def test_folders_that_are_no_classifier(tmp_path: Path, tiny: Tiny) -> None:
     with pytest.raises(ClassifierError, match="no trained model"):
         load_classifier(f"hardened:{tmp_path}")
     folder = train(tiny("train.epochs=1"), tmp_path / "run", progress=False).folder
     (folder / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(ClassifierError, match=r"model\.safetensors is damaged or was changed"):
+        load_classifier(f"hardened:{folder}")
+    _without_digests(folder)
     with pytest.raises(ClassifierError, match="do not fit"):
         load_classifier(f"hardened:{folder}")
     (folder / "classifier.json").write_text("{}")
