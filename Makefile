@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # For example: make environments ENVIRONMENTS_OPTIONS="--python 3.12"
 ENVIRONMENTS_OPTIONS ?=
 
-.PHONY: demo test lint javascript unit coverage environments fresh soak docs bench performance clean help
+.PHONY: demo test lint javascript unit coverage mutants environments fresh soak docs bench performance clean help
 
 help:
 	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench        all benchmarks, and docs/performance.md from them"
 	@echo "make soak         the long tests, and docs/reliability.md from them; then make environments"
 	@echo "make coverage     the test suite, and which lines and branches of the core it does not run"
+	@echo "make mutants      break the product in many places, and list those that no test notices"
 	@echo "make environments the documented commands on every Python here, with the oldest and newest dependencies"
 	@echo "make docs         the documentation site in site/, its tutorials run and its links checked"
 
@@ -53,6 +54,10 @@ unit: $(VENV)/.dev
 # The same tests take about half as long again when branches are counted, so that `make test` does not.
 coverage: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" --cov --cov-report=term-missing $(PYTEST_OPTIONS)
+
+# What has a verdict is not run again: remove .mutants/ to begin anew.
+mutants: $(VENV)/.dev
+	$(BIN)/python scripts/mutants.py; status=$$?; $(BIN)/python scripts/mutants.py --page > /dev/null; exit $$status
 
 soak: $(VENV)/.dev
 	bash scripts/system-packages $(SOAK_SYSTEM)
