@@ -66,6 +66,7 @@ def test_conversions_are_counted_by_kind_and_strict_until_they_are_stated(photos
     run = evaluated(photos, tmp_path / "w")
     [warning] = conversions(run)
     assert warning.code == "unstated-decoding" and not warning.is_note
+    assert str(warning).endswith("...,exif=apply,alpha=white')")
     for count in ("EXIF orientation not applied: 4", "alpha dropped: 2", "CMYK to RGB: 2"):
         assert count in str(warning)
     assert "0.png" not in str(warning)

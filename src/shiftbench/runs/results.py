@@ -39,8 +39,9 @@ class _Treatment:
 
     key: str
     usual: str
-    #: What to state, for people.
+    #: What to state, for people, and one of the choices as an example.
     choice: str
+    example: str
     #: By value of the key: how the conversion is counted.
     names: Mapping[str, str]
 
@@ -55,8 +56,12 @@ class _Treatment:
 
 
 _TREATMENTS = (
-    _Treatment("exif", "ignore", "exif=apply or exif=ignore", {"ignore": EXIF_IGNORED, "apply": EXIF_APPLIED}),
-    _Treatment("alpha", "drop", "alpha=white, alpha=black or alpha=drop", {"drop": ALPHA_DROPPED, **ALPHA_LAID}),
+    _Treatment(
+        "exif", "ignore", "exif=apply or exif=ignore", "exif=apply", {"ignore": EXIF_IGNORED, "apply": EXIF_APPLIED}
+    ),
+    _Treatment(
+        "alpha", "drop", "alpha=white, alpha=black or alpha=drop", "alpha=white", {"drop": ALPHA_DROPPED, **ALPHA_LAID}
+    ),
 )
 
 
@@ -284,10 +289,14 @@ class StoredResults:
     def problems(self) -> list[dict[str, str]]:
         """Images that were skipped or converted, once each, with the dataset's name."""
         datasets = {(result.spec.dataset.name, result.spec.dataset.fingerprint) for result in self.results}
-        problems: list[dict[str, str]] = []
+        # Images that were opened with several label spaces, or partly and then all, are several datasets of one path.
+        problems: dict[tuple[str, str, str], dict[str, str]] = {}
         for name, fingerprint in sorted(datasets):
-            problems += [{"dataset": name, **problem} for problem in self.workspace.problems(name, fingerprint)]
-        return problems
+            source = self.workspace.source(name, fingerprint)
+            origin = fingerprint if source is None else source[1]
+            for problem in self.workspace.problems(name, fingerprint):
+                problems[name, origin, problem["id"]] = {"dataset": name, **problem}
+        return list(problems.values())
 
     def skipped(self) -> list[ResultWarning]:
         """A warning for each dataset of which images could not be used."""
@@ -317,19 +326,21 @@ class StoredResults:
     def _conversion_warning(self, dataset: str, counts: Mapping[str, int], results: Sequence[Result]) -> ResultWarning:
         """What became of orientation and transparency depends on the models, whoever read the images last."""
         images_by_kind = dict(counts)
-        unstated = []
+        unstated: list[_Treatment] = []
         for treatment in _TREATMENTS:
             images = sum(images_by_kind.pop(kind, 0) for kind in treatment.kinds)
             if images:
                 images_by_kind[treatment.text(results)] = images
                 if self._nobody_states(treatment.key, treatment.usual, results):
-                    unstated.append(treatment.choice)
+                    unstated.append(treatment)
         ordered = sorted(images_by_kind.items(), key=lambda entry: -entry[1])
         text = f"{dataset}: {', '.join(f'{kind}: {count}' for kind, count in ordered)}"
         if not unstated:
             return ResultWarning(f"{text} (images that were converted when they were read)", "converted-images")
-        stated = argument("preprocessing", "...,exif=apply,alpha=white", flag="--preprocess")
-        text += f". The scores differ if the model was trained otherwise: state {' and '.join(unstated)} ({stated})"
+        examples = ",".join(treatment.example for treatment in unstated)
+        stated = argument("preprocessing", f"...,{examples}", flag="--preprocess")
+        choices = " and ".join(treatment.choice for treatment in unstated)
+        text += f". The scores differ if the model was trained otherwise: state {choices} ({stated})"
         return ResultWarning(text, "unstated-decoding")
 
     def _nobody_states(self, key: str, usual: str, results: Iterable[Result]) -> bool:

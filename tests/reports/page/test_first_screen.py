@@ -50,6 +50,25 @@ def test_converted_and_skipped_images_are_counted(tmp_path: Path) -> None:
     assert (about["converted"], about["skipped"]) == (3, 1)
 
 
+def test_images_are_counted_once_whatever_the_order_of_their_classes(tmp_path: Path) -> None:
+    """A second visit states the classes, and the first one stays in the workspace: these are the same images."""
+    for colour in COLOURS.names:
+        folder = tmp_path / "data" / colour
+        folder.mkdir(parents=True)
+        Image.new("RGBA", (40, 40), (250, 0, 0, 100)).save(folder / "alpha.png")
+    for number, labels in enumerate((list(COLOURS.names), list(COLOURS.names[::-1]))):
+        model = sb.load_classifier(brightest_channel, labels=labels, name=f"model-{number}")
+        run_colours(tmp_path / "data", tmp_path / "w", chosen=model, suite="clean", labels=labels)
+    run = sb.Run.open(tmp_path / "w")
+    assert len({result.spec.dataset.fingerprint for result in run.results}) == 2
+    about = page_of(run, failures=0)["about"]
+    assert about["datasets"] == [{"name": "data", "images": 3, "path": str(tmp_path / "data")}]
+    assert about["converted"] == 3
+    [warning] = [warning for warning in run.warnings() if warning.code == "unstated-decoding"]
+    # Nothing but what was met is asked for.
+    assert "alpha dropped: 3" in str(warning) and "alpha=white" in str(warning) and "exif" not in str(warning)
+
+
 def test_assumed_preprocessing_stands_beside_the_accuracy(pictures: Path, tmp_path: Path) -> None:
     model = sb.load_classifier(brightest_channel, labels=COLOURS, name="light")
     page = page_of(run_colours(pictures, tmp_path / "w", chosen=model, suite="clean"), failures=0)
@@ -97,6 +116,19 @@ def test_models_without_a_shift_in_common(tmp_path: Path) -> None:
         record(tmp_path / "w", "clean", 1000, 900, model=model, space=SPACE)
         record(tmp_path / "w", setting, 1000, 700, model=model, space=SPACE, reference="clean")
     assert "cannot be compared" in answer_of(page_of(sb.Run.open(tmp_path / "w"), failures=0))["verdict"]
+
+
+def test_models_of_an_earlier_visit_do_not_hide_the_comparison(tmp_path: Path) -> None:
+    for model in ("first try", "a", "b"):
+        record(tmp_path / "w", "clean", 1000, 900, model=model, space=SPACE)
+    record(tmp_path / "w", "shifted", 1000, 500, model="a", space=SPACE, reference="clean")
+    run = sb.Run.open(tmp_path / "w")
+    alone = answer_of(page_of(run, failures=0))
+    assert "one model alone" in alone["verdict"] and "2 of 3 models were not evaluated on it" in alone["evidence"]
+    record(tmp_path / "w", "shifted", 1000, 700, model="b", space=SPACE, reference="clean")
+    both = answer_of(page_of(sb.Run.open(tmp_path / "w"), failures=0))
+    assert "more robust on shifted than a model of similar accuracy" in both["verdict"]
+    assert "b is 20.0 points" in both["evidence"] and "1 of 3 models were not evaluated on it" in both["evidence"]
 
 
 @pytest.mark.parametrize("n", [FEW_MODELS - 1, FEW_MODELS])

@@ -55,7 +55,10 @@ def _datasets(run: StoredResults, results: Sequence[Result]) -> list[DatasetFact
         record = run.workspace.dataset(dataset.name, dataset.fingerprint)
         source = run.workspace.source(dataset.name, dataset.fingerprint)
         path = "" if source is None else without_credentials(source[1])
-        datasets.append({"name": dataset.name, "images": len(record.ids), "path": path})
+        fact: DatasetFact = {"name": dataset.name, "images": len(record.ids), "path": path}
+        # The same images with classes in another order are another dataset, and for a reader the same data.
+        if not path or fact not in datasets:
+            datasets.append(fact)
     return datasets
 
 

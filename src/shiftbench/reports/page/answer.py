@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -216,18 +217,22 @@ def _verdict_by_scores(models: Sequence[ModelSummary]) -> tuple[str, str]:
     shifts = [_shifted_scores(model) for model in models]
     if not any(shifts):
         return "nothing is known about robustness yet", "only the accuracy without shift was measured"
-    common = [name for name in shifts[0] if all(name in scores for scores in shifts)]
-    if not common:
+    # The first of the shifts that most models were evaluated under.
+    [(name, evaluated_models)] = Counter(name for scores in shifts for name in scores).most_common(1)
+    if evaluated_models == 1 and sum(map(bool, shifts)) > 1:
         return "the robustness of these models cannot be compared", "they have no shift in common"
-    name = common[0]
-    if len(models) > 1:
-        return _verdict_by_lead(models, [scores[name] for scores in shifts], name)
-    accuracy = shown_score(models[0].accuracy)[0]
-    shifted = " ".join(shown_score(shifts[0][name]))
-    return (
-        "robustness or just accuracy: one model alone cannot show it",
-        f"{models[0].model} falls from {accuracy} to {shifted} on {name} (a line needs {FEW_MODELS} models)",
-    )
+    compared = [model for model, scores in zip(models, shifts, strict=True) if name in scores]
+    shifted = [scores[name] for scores in shifts if name in scores]
+    if evaluated_models > 1:
+        verdict, evidence = _verdict_by_lead(compared, shifted, name)
+    else:
+        accuracy = shown_score(compared[0].accuracy)[0]
+        score = " ".join(shown_score(shifted[0]))
+        verdict = "robustness or just accuracy: one model alone cannot show it"
+        evidence = f"{compared[0].model} falls from {accuracy} to {score} on {name} (a line needs {FEW_MODELS} models)"
+    if evaluated_models < len(models):
+        evidence += f"; {len(models) - evaluated_models} of {len(models)} models were not evaluated on it"
+    return verdict, evidence
 
 
 def _shifted_scores(model: ModelSummary) -> dict[str, Score]:

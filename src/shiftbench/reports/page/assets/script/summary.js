@@ -91,12 +91,13 @@ function allModels({ models, notes }) {
 }
 
 /**
- * What every model's accuracy under corruption is a mean of; "" where that differs, or there is none.
+ * What every accuracy under corruption is a mean of; "" where that differs, or there is none.
  * @type {(models: SummaryModel[]) => string}
  */
 function sharedCorruptions(models) {
-  const first = models[0].corrupted_over;
-  return models.every((model) => model.corrupted_over === first) ? first : "";
+  const families = new Set(models.map((model) => model.corrupted_over).filter(Boolean));
+  const [first] = families;
+  return families.size === 1 ? first : "";
 }
 
 /**
