@@ -41,10 +41,11 @@ def depends_on_neighbours(
     size = batch_size
     while size > 1:
         try:
-            return any(
-                _scores_differ(alone[crowd.rows], _as_table(score(crowd.batch), size)[crowd.places], alone, tolerance)
-                for crowd in _crowds(images, size)
-            )
+            for crowd in _crowds(images, size):
+                in_crowd = _as_table(score(crowd.batch), size)[crowd.places]
+                if _scores_differ(alone[crowd.rows], in_crowd, alone, tolerance):
+                    return True
+            return False
         except Exception as error:
             if not out_of_memory(error):
                 raise

@@ -121,9 +121,19 @@ def noise_level(plane: NDArray[np.generic]) -> float:
     values = np.asarray(plane, dtype=np.float64)
     if min(values.shape) < len(_DB2):
         return 0.0
-    filtered_rows = sum(tap * values[i : values.shape[0] - 3 + i : 2] for i, tap in enumerate(_DB2))
-    diagonal = sum(tap * filtered_rows[:, i : values.shape[1] - 3 + i : 2] for i, tap in enumerate(_DB2))
+    # The filter of a diagonal coefficient is that of the rows times that of the columns; every second one is kept.
+    vertical = _filtered(values)
+    diagonal = _filtered(vertical.T)
     return float(np.median(np.abs(diagonal)) / _QUARTILE)
+
+
+def _filtered(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The wavelet coefficients along the first axis, of every second position where the filter fits in."""
+    count = (len(values) - len(_DB2)) // 2 + 1
+    coefficients = np.zeros((count, values.shape[1]))
+    for i, tap in enumerate(_DB2):
+        coefficients += tap * values[i : i + 2 * count : 2]
+    return coefficients
 
 
 class RoomForCrops(Geometry):

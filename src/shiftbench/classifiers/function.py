@@ -272,10 +272,11 @@ def _call_factory(module: ModuleType, factory: str, file_name: str) -> object:
     """What the function ``factory`` of a module returns; a ClassifierError says if it is missing or how it failed."""
     function = getattr(module, factory, None)
     if not callable(function):
-        callables = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        public_names = [name for name in vars(module) if not name.startswith("_")]
+        factories = [name for name in public_names if callable(getattr(module, name))]
         raise ClassifierError(
             f"{file_name} has no factory {factory!r}",
-            found=", ".join(callables) or "no function",
+            found=", ".join(factories) or "no function",
             expected=f"def {factory}(): ... that gives a module, an estimator, a function or a Classifier",
             hint=f"name another one: {file_name}:NAME",
         )

@@ -284,7 +284,12 @@ def _no_loader(spec: str, suffix: str) -> ClassifierError:
         hint = f"timm:{spec} if it is a model of timm"
     if (Path(spec) / "config.json").is_file():
         hint = f"{shlex.quote(f'hf:{spec}')} for a folder of transformers"
-    forms = [f"*{key}" if key[0] == "." else f"{key}:..." for key in classifier_loaders.names()]
+    forms = []
+    for key in classifier_loaders.names():
+        if key.startswith("."):
+            forms.append(f"*{key}")
+        else:
+            forms.append(f"{key}:...")
     return ClassifierError(
         f"no loader recognises the model {spec!r}",
         found=f"the extension {suffix!r}" if suffix else "neither a scheme nor an extension",

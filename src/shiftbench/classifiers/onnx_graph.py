@@ -303,7 +303,10 @@ def _read_attribute(data: mmap.mmap, message: _Field, node: _Node) -> None:
     parts = list(_fields(data, message.start, message.stop))
     name = _texts(data, message).get(1, "")
     number = sum(part.value for part in parts if part.number == 3)
-    node.graphs += [part for part in parts if part.number in (6, 11) and part.stop > part.start]
+    for part in parts:
+        # Fields 6 and 11 hold the graphs of nodes such as If and Loop; writers may leave them empty.
+        if part.number in (6, 11) and part.stop > part.start:
+            node.graphs.append(part)
     if name == "axes":
         node.axes = _repeated_numbers(data, [part for part in parts if part.number == 8])
     elif name == "training_mode":

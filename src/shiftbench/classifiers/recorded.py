@@ -25,7 +25,7 @@ from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Options, existing_file, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, raising, warn_user
-from shiftbench.grouping import by_key
+from shiftbench.grouping import by_key, repeated
 from shiftbench.io.hashing import digest
 from shiftbench.io.parquet import read_parquet
 from shiftbench.labels.space import LabelSpace, Scores
@@ -88,7 +88,7 @@ class RecordedPredictions(Classifier):
         self.ids = tuple(map(str, ids))
         self._rows = {image: row for row, image in enumerate(self.ids)}
         if len(self._rows) != len(self.ids):
-            doubled = [image for image, count in Counter(self.ids).items() if count > 1]
+            doubled = repeated(self.ids)
             raise ClassifierError(f"{name} records {len(doubled)} images more than once", found=", ".join(doubled[:5]))
         self._by_space: dict[str, RecordedPredictions] = {}
         self.recorded_scores: Scores | None = None
@@ -592,9 +592,10 @@ def _no_such_array(path: Path, columns: Columns, title: str, model_count: int) -
     hint = None
     if fitting:
         hint = f"name the array: {argument('array', ' or '.join(fitting))}"
+    shapes = [f"{name} {np.shape(values)}" for name, values in columns.items()]
     return ClassifierError(
         f"{path.name} has no array {title!r} of {model_count} models",
-        found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
+        found=", ".join(shapes),
         expected=f"{title} of shape (models, images) or (models, images, k)",
         hint=hint,
     )
@@ -617,6 +618,13 @@ def read_truth(path: str | Path) -> Truth:
     return truth
 
 
+def _stripped_text(value: object) -> str:
+    """A cell as text without spaces around it; empty for None, which tables have for an empty cell."""
+    if value is None:
+        return ""
+    return str(value).strip()
+
+
 def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
     """The number of each class in ``space``; MISSING stays MISSING, and so does an empty text.
 
@@ -629,7 +637,7 @@ def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
         if outside.size:
             raise _unknown_classes(np.unique(outside).tolist(), space, source)
         return values.astype(np.int32)
-    texts = ["" if value is None else str(value).strip() for value in values.ravel().tolist()]
+    texts = [_stripped_text(value) for value in values.ravel().tolist()]
     words = set(texts) - {"", str(MISSING)}
     meaning = _meaning(words, space, source)
     meaning |= {"": MISSING, str(MISSING): MISSING}
@@ -745,10 +753,9 @@ def _columns_of(table: Any) -> dict[str, object]:
     import pyarrow.types
 
     titles = [title.strip() for title in table.column_names]
-    title_counts = Counter(map(str.lower, titles))
-    repeated = [title for title, count in title_counts.items() if count > 1]
-    if repeated:
-        raise ValueError(f"several columns are called {listed(map(repr, repeated))}")
+    shared_titles = repeated(title.lower() for title in titles)
+    if shared_titles:
+        raise ValueError(f"several columns are called {listed(map(repr, shared_titles))}")
     columns: dict[str, object] = {}
     for title, column in zip(titles, table.columns, strict=True):
         if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):

@@ -262,7 +262,9 @@ def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> 
 
 
 def _normalised(pixels: Tensor, normalisation: Normalisation, factors: tuple[Tensor, Tensor]) -> Tensor:
+    """The inputs of a network for pixels (n, 3, height, width); ``factors`` are gain and offset, from ``_factors``."""
     if normalisation.colour_order == "grey":
+        # The weights of the colours are whole numbers that sum to 2 ** 16.
         weights = import_torch().tensor(LUMA_WEIGHTS, device=pixels.device).reshape(1, 3, 1, 1)
         weighted = (pixels * weights).sum(1, keepdim=True)
         if pixels.is_floating_point():
@@ -538,9 +540,10 @@ def scores_of(output: object, counts: Sequence[int] = ()) -> Any:
         return tensors[0]
     if len(tables) == 1:
         return tables[0]
+    shapes = [f"{key} {tuple(getattr(tensor, 'shape', ()))}" for key, tensor in output.items()]
     raise ClassifierError(
         "none of the model's outputs is known to hold the scores",
-        found=", ".join(f"{key} {tuple(getattr(tensor, 'shape', ()))}" for key, tensor in output.items()),
+        found=", ".join(shapes),
         expected="an output logits or scores, or a single table (N, classes)",
     )
 

@@ -215,9 +215,11 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
     torch = import_torch()
     with raising(ClassifierError, f"{path.name} cannot be read as an exported program", Exception):
         program = torch.export.load(str(path))
+    # Weights are placeholders of the graph as well; the user's inputs are those that the signature names.
     inputs = set(program.graph_signature.user_inputs)
-    nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
-    shape = tuple(nodes[0].meta["val"].shape) if nodes else ()
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    input_nodes = [node for node in placeholders if node.name in inputs]
+    shape = tuple(input_nodes[0].meta["val"].shape) if input_nodes else ()
     # A dynamic axis is a symbol; a program whose batch axis is a number can't be given a dynamic one.
     has_fixed_batch = bool(shape) and isinstance(shape[0], int)
     if has_fixed_batch:

@@ -369,10 +369,11 @@ def _load_hf_module(
     finally:
         transformers.utils.logging.set_verbosity(before)
     tensors = module.state_dict()
-    # Whole numbers are counters and positions, which the code computes.
-    missing = sorted(
-        name for name in loading["missing_keys"] if name not in tensors or tensors[name].is_floating_point()
-    )
+    missing = []
+    for name in sorted(loading["missing_keys"]):
+        # Whole numbers are counters and positions, which the code computes.
+        if name not in tensors or tensors[name].is_floating_point():
+            missing.append(name)
     mismatched = sorted(str(entry[0]) for entry in loading["mismatched_keys"])
     if not missing and not mismatched:
         return module

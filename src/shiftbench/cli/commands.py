@@ -114,8 +114,11 @@ def plugin_commands() -> Mapping[str, CommandEntry]:
 
 def all_commands() -> dict[str, CommandEntry]:
     """All commands that `shiftbench --help` lists, in its order. The core's names cannot be replaced."""
-    additions = {name: entry for name, entry in plugin_commands().items() if " " not in name and name not in CORE}
-    commands = {**CORE, **additions}
+    commands = dict(CORE)
+    for name, entry in plugin_commands().items():
+        # A name of two words belongs to a group, whose own help lists it.
+        if " " not in name:
+            commands.setdefault(name, entry)
     commands[_LISTED_LAST] = commands.pop(_LISTED_LAST)
     return commands
 

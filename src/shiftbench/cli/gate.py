@@ -320,14 +320,21 @@ def _shared_names() -> list[str]:
 def _shared_arguments(
     context: typer.Context, evaluation: GateEvaluation, baseline: _Baseline, against: str
 ) -> dict[str, Any]:
-    """The arguments of the stored baseline's evaluation, with those that are given here in their place."""
+    """The settings and images of the candidate: as the baseline's evaluation has recorded them.
+
+    Options that the user states take the place of recorded ones; those that would choose other images are refused.
+    Empty if the baseline has no record.
+    """
     recorded = baseline.configuration
     if not recorded:
         return {}
     stated = given_arguments(context, evaluation.arguments())
     for name in ("budget", "width"):
-        if str(stated.pop(name, recorded.get(name))) != str(recorded.get(name)):
-            text = f"the images are those of the baseline, which had {recorded.get(name) or 'none'}"
+        recorded_limit = recorded.get(name)
+        stated_limit = stated.pop(name, recorded_limit)
+        # The record is JSON and the option is text, so that both are compared as text.
+        if str(stated_limit) != str(recorded_limit):
+            text = f"the images are those of the baseline, which had {recorded_limit or 'none'}"
             raise typer.BadParameter(f"{text}; leave the option out", param_hint=f"--{name}")
     configuration = _on_same_images(recorded, baseline.all_specs)
     shared = {name: configuration[name] for name in _shared_names() if name in configuration}

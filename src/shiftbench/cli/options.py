@@ -135,8 +135,10 @@ def _parameter_info(metadata: Sequence[object], panel: str) -> ParameterInfo | N
 
 def _complete_option(option: OptionInfo, name: str, value_type: object) -> None:
     """Add the flag that is named like the parameter, if there is no long one, and the name of the value in help."""
-    # The first flag is in ``default``, because Typer takes it for a default value.
-    flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
+    flags = list(option.param_decls or ())
+    if isinstance(option.default, str):
+        # Typer takes the first flag for a default value.
+        flags.insert(0, option.default)
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, f"--{name.replace('_', '-')}")
     option.default = ...

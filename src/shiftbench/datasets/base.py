@@ -371,6 +371,19 @@ def own_space(name: str, asked: AskedSpace, *, projectable: bool = False) -> Lab
     return target
 
 
+def counted_remarks(names_by_remark: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each remark that applies to something, with the number of names and an example.
+
+    >>> counted_remarks({"files are ignored": ["notes.txt", "list.csv"], "links are followed": []})
+    ['2 files are ignored, such as notes.txt']
+    """
+    remarks = []
+    for remark, names in names_by_remark.items():
+        if names:
+            remarks.append(f"{len(names)} {remark}, such as {names[0]}")
+    return remarks
+
+
 def entry_names(path: Location, most: int = 4096) -> Iterator[str]:
     """The names of a folder's entries, up to ``most``: a few thousand are enough to recognise it."""
     if is_object(path):

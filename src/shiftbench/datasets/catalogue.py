@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -547,15 +546,19 @@ def copy_remarks(dataset: Dataset) -> list[str]:
         return []
     rows = _distinct_rows(dataset)
     digests = dataset.digests(rows)
-    counts = Counter(digests)
-    repeated = {digest for digest, count in counts.items() if count > 1 and digest != UNREADABLE}
-    if not repeated:
+    rows_by_digest = by_key(zip(digests, rows, strict=True))
+    # All unreadable images have the same digest, but nobody knows whether they are copies.
+    rows_by_digest.pop(UNREADABLE, None)
+    copies = [same_rows for same_rows in rows_by_digest.values() if len(same_rows) > 1]
+    if not copies:
         return []
-    groups = by_key((digest, row) for row, digest in zip(rows, digests, strict=True) if digest in repeated)
-    copies = list(groups.values())
     further_copies = sum(map(len, copies)) - len(copies)
     remarks = [f"{further_copies} images are exact copies of others, {_example(dataset, copies[0])}"]
-    mixed = [group for group in copies if len(set(dataset.labels[group].tolist()) - {-1}) > 1]
+    mixed = []
+    for same_rows in copies:
+        classes = set(dataset.labels[same_rows].tolist()) - {-1}
+        if len(classes) > 1:
+            mixed.append(same_rows)
     if mixed:
         remarks.append(f"{len(mixed)} images appear in several classes, {_example(dataset, mixed[0])}")
     return remarks

@@ -49,6 +49,11 @@ def check_dataset(
     return results
 
 
+def _is_absolute(image_id: str) -> bool:
+    """Whether an id is a path from the root of a disk, on any system: ``/data/0.png``, ``C:\\data\\0.png``."""
+    return image_id.startswith("/") or image_id[1:3] == ":\\"
+
+
 def _check_ids(dataset: Dataset, results: list[CheckResult]) -> None:
     with requirement("has images", results) as notes:
         require(len(dataset) > 0, "the dataset is empty")
@@ -60,7 +65,7 @@ def _check_ids(dataset: Dataset, results: list[CheckResult]) -> None:
         require(not wrong, f"{len(wrong)} ids are not text, such as {wrong[:1]!r}")
         require(len(set(ids)) == len(ids), f"{len(ids) - len(set(ids))} ids occur more than once")
         "".join(ids).encode("utf-8")  # they are stored as UTF-8
-        absolute = [image_id for image_id in ids if image_id.startswith("/") or image_id[1:3] == ":\\"]
+        absolute = [image_id for image_id in ids if _is_absolute(image_id)]
         require(not absolute, f"ids depend on where the data lies: {absolute[:1]!r}")
 
 

@@ -100,7 +100,8 @@ class Protocol:
 def protocols() -> list[str]:
     """The names of the built-in protocols."""
     folder = resources.files("shiftbench.datasets").joinpath("protocols")
-    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    file_names = [file.name for file in folder.iterdir()]
+    return sorted(name.removesuffix(".toml") for name in file_names if name.endswith(".toml"))
 
 
 def read_protocol(source: str | Path | Protocol) -> Protocol:

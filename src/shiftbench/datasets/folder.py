@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from shiftbench.datasets.base import DataReport, DatasetKind, entry_names
+from shiftbench.datasets.base import DataReport, DatasetKind, counted_remarks, entry_names
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, argument
 from shiftbench.io.paths import Location, is_object, local, place
@@ -57,9 +57,9 @@ class Listing:
     def remarks(self) -> list[str]:
         """Remarks on entries that were skipped or look unusual, each with an example."""
         empty_classes = [name for name, images in self.classes.items() if not images]
-        ignored_images = [
-            name for name in self.other_files if "/" in name and PurePath(name).suffix.lower() in _OTHER_IMAGES
-        ]
+        # Images beside the class folders have no class in any case.
+        files_of_classes = [name for name in self.other_files if "/" in name]
+        ignored_images = [name for name in files_of_classes if PurePath(name).suffix.lower() in _OTHER_IMAGES]
         names_by_remark = {
             "pipes, sockets or devices are skipped": self.special,
             "links lead back to a folder above and are not followed": self.loops,
@@ -69,7 +69,7 @@ class Listing:
                 ignored_images
             ),
         }
-        return [f"{len(names)} {remark}, such as {names[0]}" for remark, names in names_by_remark.items() if names]
+        return counted_remarks(names_by_remark)
 
     @property
     def images(self) -> int:
@@ -151,7 +151,8 @@ def open_unlabelled(path: str | Location, *, space: AskedSpace = None, name: str
 
 def recognise_folder(path: Location) -> str | None:
     """Recognise class folders: at least one of the folders at the path holds an image."""
-    folders = [path / name for name in entry_names(path) if not _is_stray(name) and (path / name).is_dir()]
+    paths = [path / name for name in entry_names(path) if not _is_stray(name)]
+    folders = [entry for entry in paths if entry.is_dir()]
     if not any(_holds_image(folder) for folder in folders):
         return None
     if len(folders) == 1:
@@ -160,7 +161,8 @@ def recognise_folder(path: Location) -> str | None:
 
 
 def _holds_image(folder: Location) -> bool:
-    return any(name.lower().endswith(EXTENSIONS) and not name.startswith(".") for name in entry_names(folder))
+    visible_names = (name for name in entry_names(folder) if not name.startswith("."))
+    return any(name.lower().endswith(EXTENSIONS) for name in visible_names)
 
 
 def check_folder(path: Location) -> DataReport | None:

@@ -116,9 +116,11 @@ class Geometry:
         The treatment of EXIF data and transparency is left out where it is the default, so that results from before it
         could be chosen are found again.
         """
-        values = asdict(self)
-        usual = asdict(Decoding())
-        return {key: value for key, value in values.items() if key not in usual or value != usual[key]}
+        description = asdict(self)
+        for key, usual_value in asdict(Decoding()).items():
+            if description[key] == usual_value:
+                del description[key]
+        return description
 
     def __call__(self, pixels: Pixels) -> Pixels:
         height, width = pixels.shape[:2]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from shiftbench.datasets.base import DatasetKind
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, argument, raising
+from shiftbench.grouping import repeated
 from shiftbench.io.atomic import parse_json
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
@@ -119,9 +119,9 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
 def _separated_rows(path: Location, text: str, delimiter: str) -> list[dict[str, Any]]:
     # The text is not split by splitlines(), which also splits at characters that file names may have.
     reader = csv.DictReader(io.StringIO(text, None), delimiter=delimiter)
-    repeated = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]
-    if repeated:
-        raise DatasetError(f"several columns of {path.name} have one name", found=", ".join(repeated))
+    shared_names = repeated(reader.fieldnames or ())
+    if shared_names:
+        raise DatasetError(f"several columns of {path.name} have one name", found=", ".join(shared_names))
     rows = list(reader)
     for line, row in enumerate(rows, start=2):
         if None in row or None in row.values():

@@ -87,7 +87,10 @@ def _has_classes_of(candidate: OfficialDataset, folders: Sequence[str]) -> bool:
     keys = set(label_space(candidate.space).keys)
     # Numbers identify classes only where all 1,000 have one: 0 to 199 could be any order of 200.
     numbered = candidate.space == "imagenet-1k"
-    fitting = sum(folder in keys or (numbered and _is_number(folder)) for folder in folders)
+    fitting = 0
+    for folder in folders:
+        if folder in keys or (numbered and _is_number(folder)):
+            fitting += 1
     return fitting >= 0.5 * len(folders)
 
 
@@ -168,7 +171,11 @@ def _compare(report: DataReport, official: OfficialDataset, classes: dict[str, l
     if absent and official.every_class:
         report.missing.append(f"{len(absent)} of {len(keys)} classes: {listed(absent)}")
     if official.each is not None:
-        uneven = [f"{key} has {len(files)}" for key, files in classes.items() if len(files) not in (0, official.each)]
+        uneven = []
+        for key, files in classes.items():
+            # Empty folders were counted among the absent classes.
+            if files and len(files) != official.each:
+                uneven.append(f"{key} has {len(files)}")
         if uneven:
             report.missing.append(f"{official.each} images in each of {len(uneven)} classes: {listed(uneven)}")
     report.expect_images(official.images)
@@ -213,7 +220,8 @@ def recognise_imagenetv2(path: Location) -> str | None:
     """Recognise ImageNetV2 by the folder's own name and by those of its class folders."""
     if not path.is_dir() or not re.match(r"imagenet-?v2", path.resolve().name, re.IGNORECASE):
         return None
-    folders = [name for name in entry_names(path) if not name.startswith(".") and (path / name).is_dir()]
+    visible_names = [name for name in entry_names(path) if not name.startswith(".")]
+    folders = [name for name in visible_names if (path / name).is_dir()]
     if folders and all(map(_is_number, folders)):
         return "ImageNetV2, folders 0 to 999"
     if folders and all(re.fullmatch(r"n\d{8}", name) for name in folders):

@@ -137,8 +137,7 @@ def _names(folder: Path, *, folders: bool = False) -> list[str]:
     """
     try:
         with os.scandir(folder) as entries:
-            return sorted(
-                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir() == folders
-            )
+            of_kind = [entry.name for entry in entries if entry.is_dir() == folders]
+        return sorted(name for name in of_kind if not name.startswith("."))
     except OSError as error:
         raise DatasetError(f"the folder {folder} can't be listed", found=error.strerror) from error

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from shiftbench.datasets.base import DatasetKind, entry_names
+from shiftbench.datasets.base import DatasetKind, counted_remarks, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset
 from shiftbench.errors import DatasetError, listed, raising
+from shiftbench.grouping import repeated
 from shiftbench.io.atomic import parse_json
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
@@ -129,7 +129,7 @@ def open_webdataset(
         "samples have several images, of which one is used": scan.with_several_images,
         "shards lack the end of an archive and may be cut short": incomplete,
     }
-    dataset.remarks = [f"{len(names)} {remark}, such as {names[0]}" for remark, names in remarks.items() if names]
+    dataset.remarks = counted_remarks(remarks)
     return dataset
 
 
@@ -167,18 +167,18 @@ class _Scan:
 
 def _unique_ids(samples: Sequence[ShardSample], shards: Sequence[Location]) -> list[str]:
     """The keys of the samples; a key that occurs in several shards is preceded by the name of its shard."""
-    counts = Counter(sample.key for sample in samples)
+    shared_keys = set(repeated(sample.key for sample in samples))
     ids = []
     for sample in samples:
-        if counts[sample.key] == 1:
-            ids.append(sample.key)
-        else:
+        if sample.key in shared_keys:
             ids.append(f"{shards[sample.shard].stem}/{sample.key}")
-    repeated = [image_id for image_id, count in Counter(ids).items() if count > 1]
-    if repeated:
+        else:
+            ids.append(sample.key)
+    shared_ids = repeated(ids)
+    if shared_ids:
         raise DatasetError(
-            f"{len(repeated)} samples occur more than once in a shard",
-            found=listed(repeated),
+            f"{len(shared_ids)} samples occur more than once in a shard",
+            found=listed(shared_ids),
             hint="write the shard again; members were added to it later",
         )
     return ids

@@ -194,7 +194,9 @@ def matching_order(reference: FloatArray, scores: FloatArray) -> IntArray:
     from scipy.optimize import linear_sum_assignment
 
     classes = reference.shape[1]
-    distances = np.stack([np.abs(reference[:, [label]] - scores).mean(axis=0) for label in range(classes)])
+    distances = np.empty((classes, scores.shape[1]))
+    for label in range(classes):
+        distances[label] = np.abs(reference[:, [label]] - scores).mean(axis=0)
     assigned = linear_sum_assignment(distances)[1]
     order = np.arange(classes)
     for cycle in _cycles(assigned):

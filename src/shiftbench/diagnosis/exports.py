@@ -93,7 +93,9 @@ class ExportCheck:
 
     def _repr_html_(self) -> str:
         summary = f"{self.first} and {self.second} on {self.images} images: {self.reason}"
-        rows = [(html.text(stage.stage), html.text(stage.finding), html.text(stage.text)) for stage in self.stages]
+        rows = []
+        for stage in self.stages:
+            rows.append((html.text(stage.stage), html.text(stage.finding), html.text(stage.text)))
         table = html.table(("stage", "finding", "measured"), rows, left=3)
         notes = [f"cause: {self.cause.text}"] if self.cause else []
         return html.block(html.title(self.status, summary), table, html.notes(notes))
@@ -232,9 +234,16 @@ class _Comparison:
         return [self._pixels(), self._network_input(), labels]
 
     def _label_order(self) -> Stage:
+        """Whether the outputs come in the same order; that both models have the same classes was checked before.
+
+        Another order is no fault ("close", not "different"): answers are compared by the names of the classes.
+        """
         first, second = self.models
-        moved = sum(a != b for a, b in zip(first.space.keys, second.space.keys, strict=True))
-        if not moved:
+        moved = 0
+        for first_class, second_class in zip(first.space.keys, second.space.keys, strict=True):
+            if first_class != second_class:
+                moved += 1
+        if moved == 0:
             return Stage("labels", "same", "same order", {"moved": 0.0})
         text = f"{moved} classes in another place (compared by name)"
         return Stage("labels", "close", text, {"moved": float(moved)})
@@ -295,9 +304,11 @@ class _Comparison:
 
     def _score_difference(self, first: Scores, second: Scores) -> Stage:
         """Between the scores of the same pixels: if the second model gets others, it is run on the first one's."""
-        if any(a.shape != b.shape or (a != b).any() for a, b in zip(*self.pixels, strict=True)):
+        ours, theirs = self.pixels
+        have_same_pixels = all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        if not have_same_pixels:
             with suppress(Exception):  # another input size
-                second = self._probabilities(1, finite_scores(self.models[1], self.pixels[0]))
+                second = self._probabilities(1, finite_scores(self.models[1], ours))
         largest = float(np.abs(first - second).max())
         k = min(5, second.shape[1])
         ranks = [np.argsort(-table, axis=1, kind="stable")[:, :k] for table in (first, second)]

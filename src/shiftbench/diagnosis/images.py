@@ -119,7 +119,11 @@ class Images:
 
     def facts(self, rows: Sequence[int]) -> ImageFacts:
         """Sizes of all images; mean and deviation of some of their pixels."""
-        sampled = [self.pixels(row, Decoding())[::4, ::4].reshape(-1, 3) for row in rows[:100]]
+        # The mean of every fourth pixel each way, of a hundred images, hardly differs from that of all.
+        sampled = []
+        for row in rows[:100]:
+            image = self.pixels(row, Decoding())
+            sampled.append(image[::4, ::4].reshape(-1, 3))
         pixels = np.concatenate(sampled) / 255
         mean = rounded(pixels.mean(axis=0))
         deviation = rounded(np.maximum(pixels.std(axis=0), 0.01))

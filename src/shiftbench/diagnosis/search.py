@@ -467,6 +467,14 @@ class _Trial:
         return gained >= lost and (bool(likelier) or one_sided(gained, lost) <= _PROGRESS_P)
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A change of one factor that helps, and the mean log-likelihood of the labels after it."""
+
+    wiring: Wiring
+    likelihood: float
+
+
 class _Search:
     """Looks for the wiring with the likeliest labels, on one half of the images.
 
@@ -515,13 +523,18 @@ class _Search:
         best = current
         best_factor = ""
         best_likelihood = -math.inf
-        for name in self._names:
-            step = self._step(name, current)
-            if step is not None and step[0] > best_likelihood:
-                best_likelihood, best = step
-                best_factor = name
-        has_values = not self.exam.classifier.takes_pixels
-        if has_values and (best_factor != VALUES or self._guesses(self.accepted(current))):
+        for factor in self._names:
+            step = self._step(factor, current)
+            if step is not None and step.likelihood > best_likelihood:
+                best = step.wiring
+                best_factor = factor
+                best_likelihood = step.likelihood
+        if self.exam.classifier.takes_pixels:
+            # The model normalises for itself, so that there is no mean and std to fit.
+            return best
+        # Where listed values help most they are taken first, and a later round can fit them. At chance level that
+        # choice may be a guess, so that fitted values compete with it at once.
+        if best_factor != VALUES or self._guesses(self.accepted(current)):
             fitted = self._fitted(current)
             if self.accepted(fitted).beats(self.accepted(best)):
                 return fitted
@@ -542,8 +555,8 @@ class _Search:
         """The trial of a wiring that the model is known to accept, on the searched half or on ``rows``."""
         return cast(_Trial, self.trial(wiring, rows or self.rows))
 
-    def _step(self, name: str, current: Wiring, *, likelier: bool = False) -> tuple[float, Wiring] | None:
-        """The best alternative of a factor with its likelihood, if it beats the current wiring (or is ``likelier``)."""
+    def _step(self, name: str, current: Wiring, *, likelier: bool = False) -> _Step | None:
+        """The best alternative of a factor, if it beats the current wiring; with ``likelier``, if they are likelier."""
         present = self.accepted(current)
         candidates = self._candidates(name, current, present)
         best, tried = self._halved(name, candidates)
@@ -562,8 +575,8 @@ class _Search:
                 return None
         likelihood = float(then.likelihood.mean())
         self._note_runner_up(best, likelihood)
-        better = likelihood > present.likelihood.mean() if likelier else then.beats(present)
-        return (likelihood, best) if better else None
+        is_better = likelihood > present.likelihood.mean() if likelier else then.beats(present)
+        return _Step(best, likelihood) if is_better else None
 
     def _note_runner_up(self, wiring: Wiring, likelihood: float) -> None:
         if likelihood > self._runner_up_likelihood:
@@ -587,14 +600,17 @@ class _Search:
         return [*candidates, *(wiring for wiring in learnt if wiring is not None), *usual]
 
     def _fitted(self, current: Wiring) -> Wiring:
-        """Mean and std that no list has, by moves to likelier labels, of which the first must be clearly so."""
+        """A mean and std that no list has: moved in small steps as long as the labels become likelier.
+
+        The first step must be clear progress, because small ones may come by chance.
+        """
         fitted = current
         for _ in range(_MOST_MOVES):
-            moved = fitted != current
-            step = self._step(REFINED if moved else FITTED, fitted, likelier=moved)
+            has_moved = fitted != current
+            step = self._step(REFINED if has_moved else FITTED, fitted, likelier=has_moved)
             if step is None:
                 break
-            fitted = step[1]
+            fitted = step.wiring
         gain = self.accepted(fitted).gain_over(self.accepted(current))
         return fitted if gain >= _LEAST_FITTED_GAIN else current
 

@@ -85,6 +85,18 @@ class _Record(msgspec.Struct):
     epochs: list[_Epoch]
 
 
+#: What the records of a history say of each score.
+_SCORE_FIELDS = ("value", "low", "high", "n", "level", "unit")
+
+
+def _score_record(epoch: int, row: ScoreRow) -> dict[str, object]:
+    score = row.score.as_dict()
+    record: dict[str, object] = {"epoch": epoch, "metric": row.key, "setting": row.setting}
+    for field in _SCORE_FIELDS:
+        record[field] = score[field]
+    return record
+
+
 class Monitor:
     """Evaluates a model during training, without touching the training.
 
@@ -249,25 +261,24 @@ class Monitor:
         if record is not None:
             epochs = record.epochs
             counts = record.counts
-        score_fields = ("value", "low", "high", "n", "level", "unit")
         columns = {"epoch": Column("epoch", "epoch", "count")}
-        table_rows: list[dict[str, object]] = []
-        data_rows: list[dict[str, object]] = []
-        for done in epochs:
-            table_row: dict[str, object] = {"epoch": done.epoch}
-            for row in self._rows_of(done):
-                table_row[row.key] = Number(row.score.value, row.score.low, row.score.high)
+        # People read one line per epoch; CSV and JSON have one row per score.
+        epoch_lines: list[dict[str, object]] = []
+        score_records: list[dict[str, object]] = []
+        for evaluated in epochs:
+            line: dict[str, object] = {"epoch": evaluated.epoch}
+            for row in self._rows_of(evaluated):
+                line[row.key] = Number(row.score.value, row.score.low, row.score.high)
+                # Single corruptions would make the line too wide: they have no column, and show in the records only.
                 if row.corruption is None:
                     columns.setdefault(row.key, Column(row.key, row.key, "number", places=1, times=100))
-                score = row.score.as_dict()
-                data_row = {"epoch": done.epoch, "metric": row.key, "setting": row.setting}
-                data_rows.append(data_row | {field: score[field] for field in score_fields})
-            table_rows.append(table_row)
+                score_records.append(_score_record(evaluated.epoch, row))
+            epoch_lines.append(line)
         return Table(
             list(columns.values()),
-            data_rows,
-            shown=table_rows,
-            keys=("epoch", "metric", "setting", *score_fields),
+            score_records,
+            shown=epoch_lines,
+            keys=("epoch", "metric", "setting", *_SCORE_FIELDS),
             title="% by epoch",
             notes=[f"{name}: {count} images" for name, count in counts.items()],
         )

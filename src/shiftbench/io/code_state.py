@@ -364,6 +364,8 @@ def tensors_of(state: Mapping[str, object]) -> Iterator[object]:
 
 
 def _source(kind: type) -> str:
+    """The source code of a class; empty if it has none, as classes written in C and in a console."""
+    # A model may hold thousands of objects of one class, and finding its source takes milliseconds.
     if kind not in _sources:
         try:
             _sources[kind] = inspect.getsource(kind)

@@ -527,6 +527,7 @@ class _LargeObject(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
+        """Read the next bytes into the buffer, as ``io.RawIOBase`` requires; returns their number, 0 at the end."""
         size = min(len(buffer), max(0, self._file.size() - self._position))
         data = b""
         if size:

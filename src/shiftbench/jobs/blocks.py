@@ -196,14 +196,22 @@ class _Work:
     size: int
 
     def compute(self, computations: Sequence[Computation], stores: Sequence[_Blocks]) -> list[PerImage]:
-        """Compute all blocks, keep those of each computation in its store, and join them."""
-        blocks = cut(len(self.dataset), self.size, self.what) if computations else []
-        with progress_bar(self.what, len(self.dataset), show=self.options.show and bool(blocks)) as advance:
-            job = _Computations(self.dataset, computations, stores)
-            run_items(job, blocks, self._executor_for(blocks), advance, self.options.workers)
+        """Compute all blocks, keep those of each computation in its store, and join them.
+
+        Args:
+            computations: What to compute; without any, nothing is read.
+            stores: One for each computation.
+        """
+        if not computations:
+            return []
+        blocks = cut(len(self.dataset), self.size, self.what)
         if not blocks:
+            # A computation on no images still knows the shape and the type of its rows.
             no_items = np.empty(0, np.int64)
             return [PerImage(computation.compute([], no_items), {}) for computation in computations]
+        with progress_bar(self.what, len(self.dataset), show=self.options.show) as advance:
+            job = _Computations(self.dataset, computations, stores)
+            run_items(job, blocks, self._executor_for(blocks), advance, self.options.workers)
         return [store.joined(blocks) for store in stores]
 
     def _executor_for(self, blocks: Sequence[Block]) -> Executor | None:

@@ -187,21 +187,26 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Readers:
-    """The readers by machine. A worker asks the one of its machine, or reads for itself if there is none."""
+    """The reader that workers are given: it passes their requests on to the actor of their machine."""
 
+    #: The handle of a ``_Reader`` by the id of its machine.
     by_node: Mapping[str, Any]
-    shared: Any  #: A reference to the reader function.
+    #: A reference to the job's own reader function.
+    shared: Any
 
     def __call__(self, item: Hashable, requests: Sequence[object]) -> Iterator[Any]:
+        """Yield the requested inputs of an item; a worker on a machine without a reader reads them for itself."""
         import ray
 
-        reader = self.by_node.get(ray.get_runtime_context().get_node_id())
-        if reader is None:
-            yield from ray.get(self.shared)(item, requests)
+        actor = self.by_node.get(ray.get_runtime_context().get_node_id())
+        if actor is None:
+            read = ray.get(self.shared)
+            yield from read(item, requests)
             return
-        stream = reader.stream.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
-        for answer in stream.remote([self.shared], item, requests):
-            yield ray.get(answer)
+        # The actor stops when it is this many inputs ahead of the worker, because they wait in the machine's memory.
+        stream = actor.stream.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
+        for reference in stream.remote([self.shared], item, requests):
+            yield ray.get(reference)
 
 
 @contextmanager

@@ -147,8 +147,15 @@ def _from_csv(text: str, path: Path) -> Mapping[str, object]:
     if "name" in columns:
         fields["names"] = [(row["name"] or row[key]).strip() for row in rows]
     if "members" in columns:
-        fields["members"] = [list(filter(None, (row["members"] or "").split("|"))) for row in rows]
+        fields["members"] = [_split_members(row["members"]) for row in rows]
     return fields
+
+
+def _split_members(text: str | None) -> list[str]:
+    """The members in a cell; none if it is empty, or if the line has too few cells."""
+    if not text:
+        return []
+    return [member for member in text.split("|") if member]
 
 
 def _key_column(columns: Sequence[str], path: Path) -> str:
@@ -192,7 +199,13 @@ def _from_mapping(value: _Mapping, source: object) -> Mapping[str, object]:
         return {"keys": entries}
     if all(type(index) is int for index in value.values()) and set(value.values()) == set(range(len(value))):
         return {"keys": _in_order(((index, key) for key, index in value.items()), source)}
-    members = [list(group) if isinstance(group, list | tuple) else [group] for group in value.values()]
+    members = []
+    for group in value.values():
+        if isinstance(group, list | tuple):
+            members.append(list(group))
+        else:
+            # A class with a single member need not be written as a list.
+            members.append([group])
     return {"keys": list(value), "members": members}
 
 
@@ -204,8 +217,14 @@ def _in_order(entries: Iterable[tuple[int, T]], source: object) -> list[T]:
     return [entry for _, entry in ordered]
 
 
+def _from_txt(text: str, path: Path) -> Mapping[str, object]:
+    # Only line feeds end a line: splitlines() would also split at characters that names may have.
+    lines = [line.strip() for line in text.split("\n")]
+    return {"keys": [line for line in lines if line]}
+
+
 _READERS: dict[str, Callable[[str, Path], Mapping[str, Any]]] = {
-    ".txt": lambda text, path: {"keys": [line.strip() for line in text.split("\n") if line.strip()]},
+    ".txt": _from_txt,
     ".csv": _from_csv,
     ".json": _from_json,
     ".toml": _from_toml,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.errors import LabelError, ResultWarning, UnknownClassesError, argument, listed
+from shiftbench.grouping import repeated
 from shiftbench.labels.catalogue import (
     FOLDERS,
     classes_by_name,
@@ -59,8 +59,8 @@ def recognise_folders(names: Iterable[str], space: AskedSpace = None) -> tuple[L
     if not folders:
         raise LabelError("no class folders", expected="one folder per class")
     if space == FOLDERS:
-        own = folder_space(folders)
-        return own, {folder: i for i, folder in enumerate(own.keys)}
+        classes = folder_space(folders)
+        return classes, {folder: i for i, folder in enumerate(classes.keys)}
     if isinstance(space, str):
         space = label_space(space)
     if space is not None:
@@ -140,7 +140,7 @@ def _is_integer(name: str) -> bool:
 def _integers(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
     """The class of each folder by its value, never by sorting: sorted as text, 0..999 begins 0, 1, 10, 100."""
     index = {folder: int(folder) for folder in folders}
-    doubled = [value for value, count in Counter(index.values()).items() if count > 1]
+    doubled = repeated(index.values())
     if doubled:
         raise LabelError("two folders have the same integer value", found=f"{doubled[0]} padded with zeros, and not")
     low = min(index.values())
@@ -214,9 +214,10 @@ def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
     for folder in folders:
         candidates = classes_named(folder, space)
         if len(candidates) > 1:
+            descriptions = [f"{space.names[i]} = {space.keys[i]} (index {i})" for i in candidates]
             raise LabelError(
                 f"the name {folder!r} is ambiguous: {len(candidates)} classes of {space.name!r}",
-                found=", ".join(f"{space.names[i]} = {space.keys[i]} (index {i})" for i in candidates),
+                found=", ".join(descriptions),
                 hint="name the folder by its wnid or index",
             )
         if candidates:
@@ -225,7 +226,7 @@ def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
             unknown.append(folder)
     if unknown:
         raise _unknown_words(folders, unknown, space)
-    doubled = [i for i, count in Counter(index.values()).items() if count > 1]
+    doubled = repeated(index.values())
     if doubled:
         same = [folder for folder in folders if index[folder] == doubled[0]]
         raise LabelError("two folders are the same class", found=", ".join(same), expected="one folder per class")
@@ -269,10 +270,11 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
             nearest = space
             most_hits = hits
     if containing:
+        complete_spaces = [f"all {len(space)} classes of {space.name!r}" for space in containing[:2]]
         raise UnknownClassesError(
             "the folders are classes of a known space, but not all of them",
             found=f"{len(folders)} folders: {listed(folders)}",
-            expected=" or ".join(f"all {len(space)} classes of {space.name!r}" for space in containing[:2]),
+            expected=" or ".join(complete_spaces),
             hint=f"{argument('labels', containing[0].name)}, or {argument('labels', FOLDERS)} if they are classes of "
             "your own",
         )
@@ -440,9 +442,12 @@ def _moved_text(moved: Ints, mapping: Ints, space: LabelSpace) -> str:
             f"{len(moved)} classes, from {space.names[int(moved.min())]!r} on, are read as the class "
             f"{step:+d} from theirs: a missing or an extra class folder?"
         )
-    names = {i: repr(name) for i, name in enumerate(space.names)}
-    # A prediction may lie outside the space: then its number stands for its name.
-    pairs = [f"{names[int(i)]} as {names.get(int(mapping[i]), mapping[i])}" for i in moved[:3]]
+    pairs = []
+    for label in moved[:3].tolist():
+        read_as = int(mapping[label])
+        # A prediction may lie outside the space: then its number stands for its name.
+        read_as_name = repr(space.names[read_as]) if read_as < len(space) else str(read_as)
+        pairs.append(f"{space.names[label]!r} as {read_as_name}")
     return f"{len(moved)} classes are consistently read as another one ({', '.join(pairs)}, ...)"
 
 

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from shiftbench.errors import LabelError, UnknownNameError, listed
+from shiftbench.grouping import repeated
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace
 
@@ -57,14 +58,17 @@ class Prompts:
                 expected="names such as 'golden retriever'",
                 hint="a label space with names, or a CSV file with the columns key and name",
             )
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
+        shared_names = sorted(repeated(names))
+        if shared_names:
             raise LabelError(
                 f"several classes of {space.name!r} have the same name, so their texts would be equal",
-                found=listed(repeated, 5),
+                found=listed(shared_names, 5),
                 expected="a name of its own for each class",
             )
-        return [[template.replace("{}", name) for template in self.templates] for name in names]
+        return [self._texts_of_class(name) for name in names]
+
+    def _texts_of_class(self, name: str) -> list[str]:
+        return [template.replace("{}", name) for template in self.templates]
 
 
 def prompt_set(name: str) -> Prompts:

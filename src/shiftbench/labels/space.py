@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.errors import LabelError, MissingClassesError, argument, listed
+from shiftbench.grouping import repeated
 from shiftbench.io import html
 
 Scores = NDArray[np.float32]
@@ -50,10 +50,9 @@ class LabelSpace:
             object.__setattr__(self, "names", self.keys)
         object.__setattr__(self, "_positions", {key: i for i, key in enumerate(self.keys)})
         # A name with an accent has two spellings in Unicode; copies between systems turn one into the other.
-        spelling = Counter(key if key.isascii() else unicodedata.normalize("NFC", key) for key in self.keys)
-        repeated = sorted(key for key, count in spelling.items() if count > 1)
-        if repeated:
-            raise LabelError(f"label space {self.name!r} names a class twice", found=", ".join(repeated[:5]))
+        doubled = sorted(repeated(unicodedata.normalize("NFC", key) for key in self.keys))
+        if doubled:
+            raise LabelError(f"label space {self.name!r} names a class twice", found=", ".join(doubled[:5]))
         for field_name, values in (("names", self.names), ("members", self.members)):
             if values is not None and len(values) != len(self.keys):
                 raise LabelError(
@@ -69,13 +68,15 @@ class LabelSpace:
         return f"<LabelSpace {self.name!r}: {len(self)} classes: {listed(self.names, 3)}>"
 
     def _repr_html_(self) -> str:
-        rows = zip(range(_MAX_ROWS), self.keys, self.names, strict=False)
+        rows = []
+        for i, key in enumerate(self.keys[:_MAX_ROWS]):
+            rows.append((html.text(i), html.text(key), html.text(self.names[i])))
         notes = []
         if len(self) > _MAX_ROWS:
             notes.append(f"and {len(self) - _MAX_ROWS} more")
         return html.block(
             html.title(f"label space {self.name}", f"{len(self)} classes"),
-            html.table(("index", "key", "name"), [tuple(map(html.text, row)) for row in rows], left=3),
+            html.table(("index", "key", "name"), rows, left=3),
             html.notes(notes),
         )
 
@@ -133,8 +134,11 @@ class LabelSpace:
             return Projection("identity", tuple((i,) for i in range(len(self))))
         if self.members is not None:
             groups = tuple(_indices(source, group) for group in self.members)
-            # A class that is declared without members is meant so; one whose members the source lacks is not.
-            empty = [self.keys[i] for i, group in enumerate(groups) if not group and self.members[i]]
+            empty = []
+            for key, members, group in zip(self.keys, self.members, groups, strict=True):
+                # A class that is declared without members is meant so; one whose members the source lacks is not.
+                if members and not group:
+                    empty.append(key)
             if empty or not any(groups):
                 raise MissingClassesError(
                     f"{len(empty)} classes of {self.name!r} have no member in {source.name!r}",
@@ -208,7 +212,12 @@ class Projection:
             return scores[:, [group[0] for group in self.groups]]
         members = sorted(set(chain.from_iterable(self.groups)))
         least = scores[:, members].min(axis=1)
-        columns = [scores[:, list(group)].max(axis=1) if group else least for group in self.groups]
+        columns = []
+        for group in self.groups:
+            if group:
+                columns.append(scores[:, list(group)].max(axis=1))
+            else:
+                columns.append(least)
         return np.stack(columns, axis=1)
 
 
@@ -217,7 +226,11 @@ LabelSets = Sequence[tuple[int, ...]]
 
 def single_labels(sets: LabelSets) -> Labels:
     """The class of each image that has exactly one; -1 for the others, which scores of one label leave out."""
-    return np.array([classes[0] if len(classes) == 1 else -1 for classes in sets], dtype=np.int32)
+    labels = np.full(len(sets), -1, dtype=np.int32)
+    for i, classes in enumerate(sets):
+        if len(classes) == 1:
+            labels[i] = classes[0]
+    return labels
 
 
 def relabel_sets(sets: LabelSets, source: LabelSpace, target: LabelSpace) -> list[tuple[int, ...]]:

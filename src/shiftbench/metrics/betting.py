@@ -119,14 +119,17 @@ class Drop:
         return self._edge(-self.bound, alpha), self._edge(self.bound, alpha)
 
     def _edge(self, outside: float, alpha: float) -> float:
+        """One end of the interval by halving: between the observed drop, which lies inside, and ``outside``."""
         inside = self.value
+        is_lower_end = outside < self.value
         for _ in range(_HALVINGS):
             middle = (inside + outside) / 2
-            p = self.p_beyond(middle) if outside < self.value else self.p_within(middle)
+            p = self.p_beyond(middle) if is_lower_end else self.p_within(middle)
             if p <= alpha:
                 outside = middle
             else:
                 inside = middle
+        # Of the two, the rejected value errs towards the wider interval.
         return outside
 
 

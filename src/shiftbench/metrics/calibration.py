@@ -128,10 +128,11 @@ def classwise_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bin
         0.2
     """
     table = arrays.probability_matrix(probabilities)
-    errors = [
-        np.abs(np.bincount(bin_of_image, weights=gaps, minlength=bins)).sum() / len(table)
-        for bin_of_image, gaps in _classwise_gaps(table, arrays.class_labels(labels, *table.shape), bins)
-    ]
+    true_classes = arrays.class_labels(labels, *table.shape)
+    errors = []
+    for bin_of_image, gaps in _classwise_gaps(table, true_classes, bins):
+        gap_of_bin = np.bincount(bin_of_image, weights=gaps, minlength=bins)
+        errors.append(np.abs(gap_of_bin).sum() / len(table))
     return float(np.mean(errors))
 
 
@@ -231,8 +232,9 @@ def reliability_diagram(
     with np.errstate(invalid="ignore"):
         mean_confidence = np.bincount(bin_of_image, weights=conf, minlength=bins) / n
         accuracy = correct_counts / n
-    return [
-        ReliabilityBin(
+    diagram = []
+    for i in range(bins):
+        reliability = ReliabilityBin(
             start=float(starts[i]),
             stop=float(stops[i]),
             n=int(n[i]),
@@ -241,8 +243,8 @@ def reliability_diagram(
             low=float(low[i]),
             high=float(high[i]),
         )
-        for i in range(bins)
-    ]
+        diagram.append(reliability)
+    return diagram
 
 
 def sorted_gaps(confidence: ArrayLike, correct: ArrayLike) -> FloatArray:

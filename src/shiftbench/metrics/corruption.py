@@ -59,8 +59,10 @@ SEVERITIES: tuple[float, ...] = (1, 2, 3, 4, 5)
 
 #: The benchmark's corruptions by kind, as paper 002 groups them.
 GROUPS: dict[str, tuple[str, ...]] = {
-    name: BENCHMARK_CORRUPTIONS[first:last]
-    for name, first, last in (("noise", 0, 3), ("blur", 3, 7), ("weather", 7, 11), ("digital", 11, 15))
+    "noise": BENCHMARK_CORRUPTIONS[:3],
+    "blur": BENCHMARK_CORRUPTIONS[3:7],
+    "weather": BENCHMARK_CORRUPTIONS[7:11],
+    "digital": BENCHMARK_CORRUPTIONS[11:],
 }
 
 

@@ -273,9 +273,12 @@ class GridShape:
     def groups(self) -> dict[str, tuple[str, ...]]:
         """The kinds of corruption whose members are all evaluated."""
         evaluated = set(self.corruptions)
-        return {
-            name: members for name, members in GROUPS.items() if evaluated >= set(members) and name not in evaluated
-        }
+        groups = {}
+        for name, members in GROUPS.items():
+            # A corruption of the user's own may be called like a kind, which then has no score of its own.
+            if evaluated.issuperset(members) and name not in evaluated:
+                groups[name] = members
+        return groups
 
     def undivided(self, corruption: str, baseline: Baseline) -> bool:
         """Whether the baseline has no error for a corruption that the means do without, as for style transfer."""

@@ -129,15 +129,17 @@ def mean_flip_rate(probabilities: Mapping[str, float], baseline: Mapping[str, fl
 
 
 def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:
-    """One Predictions per frame, its rows the clips, to (clips, frames, k) of best classes.
+    """The best classes as one array (clips, frames, k).
 
-    A clip with a frame that could not be read is left out. Labels do not matter here.
+    Args:
+        frames: The predictions of each frame, whose rows are the clips. A clip with a frame that could not be read is
+            left out. Labels do not matter here.
     """
     return _stacked(frames, lambda predictions: predictions.top)
 
 
 def stack_scores(frames: Sequence[Predictions]) -> NDArray[np.float32]:
-    """One Predictions per frame to (clips, frames, classes) of scores, for ``ranks_from_scores``."""
+    """The scores as one array (clips, frames, classes), for ``ranks_from_scores``; see ``stack_frames``."""
     if any(predictions.scores is None for predictions in frames):
         raise ShiftbenchError(
             "Zipf distance needs the scores of all classes", hint=f"evaluate again with {argument('keep_scores', True)}"

@@ -65,10 +65,12 @@ def average_precisions(scores: ArrayLike, labels: ArrayLike, *, step: bool = Fal
         [1.0, nan]
     """
     table, truth = _checked(scores, labels, labelled=False)
-    ones = np.ones((1, len(table)), dtype=np.int64)
-    return np.array(
-        [_ClassRanking.of(table[:, k], truth[:, k]).precision(ones, step)[0] for k in range(table.shape[1])]
-    )
+    every_image_once = np.ones((1, len(table)), dtype=np.int64)
+    precisions = np.empty(table.shape[1])
+    for k in range(table.shape[1]):
+        ranking = _ClassRanking.of(table[:, k], truth[:, k])
+        precisions[k] = ranking.precision(every_image_once, step)[0]
+    return precisions
 
 
 def mean_average_precision_score(

@@ -213,12 +213,13 @@ def _held_out(predictions: Predictions, share: float, seed: int) -> BoolArray:
     """True for about ``share`` of the images, chosen by their ids."""
     if not 0 < share < 1:
         raise ShiftbenchError("invalid share of images to hold out", found=share, expected="between 0 and 1")
-    prefix = f"{seed}/".encode()
-    numbers = [
-        int.from_bytes(hashlib.blake2b(prefix + name.encode("utf-8", "replace"), digest_size=8).digest())
-        for name in predictions.ids
-    ]
-    return np.array([number < share * 2**64 for number in numbers], dtype=bool)
+    held_out = np.zeros(len(predictions.ids), dtype=bool)
+    for i, image_id in enumerate(predictions.ids):
+        # A hash is as good as a random number here, and it does not depend on which other images there are.
+        text = f"{seed}/{image_id}".encode("utf-8", "replace")
+        number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+        held_out[i] = number < share * 2**64
+    return held_out
 
 
 def _expected_logit(table: FloatArray, scale: float) -> float:

@@ -124,9 +124,16 @@ def _frames(anchor: str, near: Collection[str] | Mapping[int, str], k: int | Non
     """The anchor and its neighbours within k."""
     if k == 0:
         return [anchor]
+    frames = [anchor]
     if isinstance(near, Mapping):
-        return [anchor, *(frame for offset, frame in near.items() if k is None or abs(int(offset)) <= k)]
-    return [anchor, *(frame for frame in near if k is None or abs(_number(frame) - _number(anchor)) <= k)]
+        for offset, frame in near.items():
+            if k is None or abs(int(offset)) <= k:
+                frames.append(frame)
+    else:
+        for frame in near:
+            if k is None or abs(_number(frame) - _number(anchor)) <= k:
+                frames.append(frame)
+    return frames
 
 
 def _number(frame: str) -> int:

@@ -77,29 +77,34 @@ def kernel(*types: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
         if len(parameters) != len(types):
             raise TypeError(f"{name}: found {len(types)} types for {len(parameters)} parameters")
 
-        @cache
-        def address() -> int:
-            function = getattr(_library(), name.lstrip("_"))
-            value = ctypes.cast(function, ctypes.c_void_p).value
-            assert value is not None
-            return value
-
         @wraps(declaration)
         def call(*arguments: P.args, **unused: P.kwargs) -> None:
-            result = _library().call(address(), encoded_types, arguments)
+            # call.c reads each argument as its declared type, and only then calls the function at the address. It
+            # returns 0, 1 if memory ran out, or -1 - i if argument i has another type.
+            result = _library().call(_address(name), encoded_types, arguments)
             if result > 0:
                 raise MemoryError
             if result < 0:
                 index = -1 - result
-                found = _description(arguments[index])
-                raise TypeError(f"{name}: {parameters[index]} must be {types[index]}, found {found}")
+                description = _description(arguments[index])
+                raise TypeError(f"{name}: {parameters[index]} must be {types[index]}, found {description}")
 
         return call
 
     return bind
 
 
+@cache
+def _address(declared_name: str) -> int:
+    """Where the C function of a declaration is in memory."""
+    function = getattr(_library(), declared_name.lstrip("_"))
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
 def _description(argument: object) -> str:
+    """An argument in an error message; of an array its type and shape, because its values may be very many."""
     if isinstance(argument, np.ndarray):
         return f"an array of {argument.dtype} {argument.shape}"
     return repr(argument)
@@ -114,9 +119,12 @@ def _library() -> ctypes.PyDLL:
             message = "cannot compile the kernels of this source checkout"
             with raising(ShiftbenchError, message, RuntimeError, OSError):
                 build()
+    # The first library runs on every processor. It says which of the libraries, the faster the later, this one can run.
     library_for_all = ctypes.PyDLL(str(files[0]))
     newest = min(library_for_all.processor_version(), len(files) - 1)
     library = ctypes.PyDLL(str(files[newest]))
+    # The libraries are not linked with Python, so that one file serves all of its versions: they get the addresses of
+    # the functions that they call.
     addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON_FUNCTIONS]
     library.use_python((ctypes.c_void_p * len(addresses))(*addresses))
     library.call.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.py_object]
@@ -127,5 +135,5 @@ def _out_of_date(files: list[Path]) -> bool:
     """Whether a library is missing or older than its sources, which an installed wheel does not have."""
     if not sources():
         return False
-    changed = max(path.stat().st_mtime for path in sources())
-    return any(not path.exists() or path.stat().st_mtime < changed for path in files)
+    last_change = max(path.stat().st_mtime for path in sources())
+    return any(not path.exists() or path.stat().st_mtime < last_change for path in files)

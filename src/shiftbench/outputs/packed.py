@@ -62,7 +62,8 @@ class Packed(Layout):
         self.parts = [range(block.start, block.stop) for block in cut(len(variants.source), shard_size)]
 
     def missing(self, unit: int) -> Sequence[int]:
-        return [i for i in range(len(self.variants.names)) if not self._file(i, unit).exists()]
+        variants = range(len(self.variants.names))
+        return [variant for variant in variants if not self._file(variant, unit).exists()]
 
     def write(self, unit: int, writer: Writer) -> None:
         indices = self.parts[unit]

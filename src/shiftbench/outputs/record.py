@@ -126,11 +126,24 @@ class OutputRecord:
             self._save(content)
 
     def finish(self, skipped: Mapping[str, str], tried: Collection[str], *, complete: bool) -> dict[str, str]:
-        """Record the unusable images among those that were ``tried``; returns all of them."""
+        """Record which images could not be used, and why.
+
+        Args:
+            skipped: The reason for each unusable image of this run, by id.
+            tried: The ids of all images that this run worked on.
+            complete: Whether everything is written, by this run and by other shards.
+
+        Returns:
+            The unusable images of all runs, with their reasons.
+        """
         with file_lock(self.folder / WORKSHOP / "lock", wait=True):
             content = self.read() or self.draft()
-            reasons = {entry["id"]: entry["why"] for entry in content["skipped"] if entry["id"] not in tried}
-            all_skipped = dict(sorted({**reasons, **skipped}.items()))
+            all_skipped = dict(skipped)
+            for entry in content["skipped"]:
+                # What this run found out replaces what an earlier one recorded: an image may have become readable.
+                if entry["id"] not in tried:
+                    all_skipped.setdefault(entry["id"], entry["why"])
+            all_skipped = dict(sorted(all_skipped.items()))
             content["skipped"] = [{"id": image_id, "why": reason} for image_id, reason in all_skipped.items()]
             if complete:
                 self.complete(content)

@@ -182,14 +182,17 @@ class _WriteUnits(Job[Block]):
 
     layout: Layout
     units: Sequence[int]
-    folder: Path
+    folder: Path  #: Holds the staging folders of the workers.
 
     def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem]:
+        """Write the units of one range. Images that cannot be used are recorded, not returned as problems."""
+        # Workers are processes, perhaps of several machines, so that a counter could not keep their folders apart.
         writer = Writer(Staging(self.folder / f"worker-{uuid.uuid4().hex}"))
         for unit in self.units[item.slice]:
-            before = writer.written
+            written_before = writer.written
             self.layout.write(unit, writer)
-            advance(writer.written - before)
+            advance(writer.written - written_before)
+        # The first unit names the file: no other range begins with it, and one that is tried again replaces its own.
         keep_skipped(self.layout.folder, self.units[item.start], writer)
         writer.staging.clear()
         return []

@@ -61,9 +61,10 @@ def read_tables(folder: Path, unit: str | None = None, models: Path | None = Non
         return read_results(results[0], unit=unit), models
     if results and all(path.name.startswith(_TIMM_PREFIX) for path in results):
         return read_timm(results), models
+    candidates = results or sorted(folder.iterdir())
     raise StudyError(
         f"{folder} does not contain exactly one table of results",
-        found=listed([path.name for path in results or sorted(folder.iterdir())]) or "nothing",
+        found=listed([path.name for path in candidates]) or "nothing",
         expected="the testbed's robustness_top1s.csv, one file results*.csv (models by settings) with or without "
         "one models*.csv, or timm's results-*.csv",
         hint="name the file itself, and the table of models with --models FILE",

@@ -72,7 +72,8 @@ def level_text(level: float) -> str:
 
 
 def named(titles: Iterable[str]) -> str:
-    """
+    """The titles as they are enumerated in a sentence.
+
     >>> named(["a", "b", "c"]), named(["a"])
     ('a, b and c', 'a')
     """
@@ -81,26 +82,40 @@ def named(titles: Iterable[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Line breaks and tabs would break every table format."""
+    """The text without line breaks and tabs, which would break every table format."""
     return re.sub(r"\s+", " ", text).strip()
 
 
+#: A dictionary of texts as Python prints it; the group is what lies between its braces.
+_PRINTED_RECORD = re.compile(r"\{('[^{}]*)\}")
+
+
 def provenance(text: str) -> str:
-    """On one line, with records as plain words.
+    """The provenance of a score for people: on one line, and dictionaries in it without braces and quotation marks.
 
     >>> provenance("seed 0; frost: {'textures': 'original pictures', 'content': '1f'}")
     'seed 0; frost: textures original pictures, content 1f'
     """
-    return one_line(re.sub(r"\{('[^{}]*)\}", lambda record: re.sub("':|'", "", record[1]), text))
+
+    def as_words(record: re.Match[str]) -> str:
+        return record[1].replace("':", "").replace("'", "")
+
+    return one_line(_PRINTED_RECORD.sub(as_words, text))
+
+
+#: What stands for a character on terminals that print ASCII only; any other character becomes "?".
+_ASCII = {"–": "-", "×": "x", "·": "|", "≤": "<=", "†": "+", "‡": "#", "◇": "o"}
 
 
 def ascii_text(text: str) -> str:
-    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<="), ("†", "+"), ("‡", "#"), ("◇", "o")):
-        text = text.replace(fancy, plain)
+    """The text for a terminal that prints ASCII only."""
+    for character, replacement in _ASCII.items():
+        text = text.replace(character, replacement)
     return text.encode("ascii", "replace").decode()
 
 
 def markdown(text: str) -> str:
+    """The text on one line, with a backslash before each character that Markdown would interpret."""
     return re.sub(r"([\\`*_{}<>|~\[\]])", r"\\\1", one_line(text))
 
 

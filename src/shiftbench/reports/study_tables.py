@@ -257,11 +257,18 @@ def relative_table(study: Study, y: str, result: RelativeRobustness, *, own: Seq
 
 
 def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
+    """Pearson's and Spearman's correlation of each pair of shifts, which come with their two names."""
     rows: list[dict[str, object]] = []
     for first, second, correlation in pairs:
-        row = {"first": first, "second": second, **correlation.as_dict()}
-        for kind in ("pearson", "spearman"):
-            row |= _with_ends(kind, row[kind], *(row[f"{kind}_interval"] or ()))
+        pearson_low, pearson_high = correlation.pearson_interval or (None, None)
+        spearman_low, spearman_high = correlation.spearman_interval or (None, None)
+        row = {
+            "first": first,
+            "second": second,
+            **correlation.as_dict(),
+            **_with_ends("pearson", correlation.pearson, pearson_low, pearson_high),
+            **_with_ends("spearman", correlation.spearman, spearman_low, spearman_high),
+        }
         rows.append(row)
     notes = [
         "correlation of effective robustness over the models outside the baseline category; "
@@ -390,19 +397,20 @@ def hypotheses_table(evidence: Sequence[Evidence], level: float, test: str = _TE
 
 def many_faces_table(findings: Sequence[Finding], evidence: Sequence[Evidence], level: float) -> Table:
     """A verdict on each of the eight hypotheses, and the evidence on the methods below."""
-    fields = [Column("hypothesis", "hypothesis"), Column("verdict", "verdict"), Column("reason", "because")]
+    columns = [Column("hypothesis", "hypothesis"), Column("verdict", "verdict"), Column("reason", "because")]
     rows = [asdict(finding) for finding in findings]
-    below = hypotheses_table(evidence, level)
+    evidence_table = hypotheses_table(evidence, level)
     notes = [
         "methods: supported if they help (+) on all datasets, mixed on some, contradicted if they only harm (-)",
         "Texture Bias: the evidence on augmentation where textures change; Only IID Accuracy Matters: contradicted by "
         "a gain beyond the reference; Synthetic does not imply Natural: contradicted by augmentation that helps on a "
         "natural shift; Multivariate: supported if methods help on some datasets and are shown to help less on others",
-        *below.notes,
+        *evidence_table.notes,
     ]
-    below.notes = []
-    data = {"findings": rows, "evidence": below.rows, "notes": notes}
-    return Table(fields, rows, title="many faces", notes=notes, parts=[below], data=data)
+    # Both tables are printed together, with the notes of both at the end.
+    evidence_table.notes = []
+    data = {"findings": rows, "evidence": evidence_table.rows, "notes": notes}
+    return Table(columns, rows, title="many faces", notes=notes, parts=[evidence_table], data=data)
 
 
 def reproducibility_table(result: Reproducibility, original: str, new: str) -> Table:

@@ -133,13 +133,17 @@ def _check_builder(name: str, options: SuiteOptions, settings: Sequence[Setting]
         require(second == first, "the settings changed, so that results would not be found again", hint=hint)
     with requirement("follows the severities of its options", results) as notes:
         at_severity = _settings(name, SuiteOptions(severities=(_SEVERITY,)))
-        shifted = [
-            setting for setting in at_severity if setting.member is not None and setting.shift.kind == "corruption"
-        ]
-        if not shifted:
+        corruption_count = 0
+        wrong_levels = []
+        for setting in at_severity:
+            if setting.member is None or setting.shift.kind != "corruption":
+                continue
+            corruption_count += 1
+            if setting.member.level != _SEVERITY:
+                wrong_levels.append(setting.name)
+        if corruption_count == 0:
             notes.append("it has no corruptions")
             return
-        wrong_levels = [setting.name for setting in shifted if setting.member and setting.member.level != _SEVERITY]
         message = f"asked for severity {_SEVERITY}, it gives others"
         require(
             not wrong_levels,

@@ -493,10 +493,10 @@ class _BlockComputation:
             if row in asked.shown and 0 <= asked.true_class[row] != stored.top[i, 0]:
                 wrong.append(i)
         wrong.sort(key=lambda i: -float(stored.confidence[i]))
-        images = [
-            ShiftedImage.of(self.dataset.ids[rows[i]], float(stored.confidence[i]), asked.shown[rows[i]])
-            for i in wrong[:MOST_SHIFTED_IMAGES]
-        ]
+        images = []
+        for i in wrong[:MOST_SHIFTED_IMAGES]:
+            row = rows[i]
+            images.append(ShiftedImage.of(self.dataset.ids[row], float(stored.confidence[i]), asked.shown[row]))
         if images:
             path = self.workspace.block_path(planned.result, self.item)
             write_shifted_images(self.workspace.files, path.with_suffix(".images"), images)

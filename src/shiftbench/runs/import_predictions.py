@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,7 +29,7 @@ from shiftbench.errors import (
     listed,
     warn_user,
 )
-from shiftbench.grouping import by_key
+from shiftbench.grouping import by_key, repeated
 from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space
@@ -174,17 +173,17 @@ def _read_files(
     """What the files hold about one setting; every model is in one of them."""
     paths = [files] if isinstance(files, str | Path) else list(files)
     files_read = [recorded.read_predictions(path, labels, array=array, wide=True, setting=setting) for path in paths]
-    names: Counter[str] = Counter()
+    names: list[str] = []
     for file in files_read:
-        names.update(answers.model for answers in file.answers)
+        names += [answers.model for answers in file.answers]
     if not names:
         sources = ", ".join(file.source for file in files_read)
         raise ClassifierError("no model found in the files", found=sources or "no file")
-    repeated = [name for name, count in names.items() if count > 1]
-    if repeated:
+    shared_names = repeated(names)
+    if shared_names:
         raise ClassifierError(
-            f"{len(repeated)} models occur more than once",
-            found=", ".join(repeated[:5]),
+            f"{len(shared_names)} models occur more than once",
+            found=", ".join(shared_names[:5]),
             hint="give each its own name",
         )
     return files_read

@@ -60,7 +60,8 @@ def _corruption(name: str, severity: float, options: SuiteOptions) -> Shift:
         "styles": options.styles,
     }
     accepted = CORRUPTIONS.get(name).options
-    shift = Corruption(name, severity, {key: path for key, path in paths.items() if path and key in accepted})
+    accepted_paths = {key: path for key, path in paths.items() if path and key in accepted}
+    shift = Corruption(name, severity, accepted_paths)
     return ThenJpeg(shift) if options.source == "jpeg-85" else shift
 
 

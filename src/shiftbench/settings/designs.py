@@ -125,10 +125,10 @@ def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> li
         raise SettingError("invalid number of passes", found=design.passes, expected=f"1 to {len(members)} shifts")
     families = {member.member.family for member in members if member.member is not None}
     family = families.pop() if len(families) == 1 else members[0].dataset
-    assignments = [
-        ShiftAssignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
-        for turn in range(design.passes)
-    ]
+    assignments = []
+    for turn in range(design.passes):
+        assignment = ShiftAssignment(design.name, design.seed, turn)
+        assignments.append(assignment.over(dataset.ids, dataset.labels, len(members)))
     _check_images_per_shift(assignments, len(members), dataset, design)
     shifts = tuple(member.shift for member in members)
     parts = tuple(DesignPart(member.name, member.member) for member in members)

@@ -151,16 +151,19 @@ def open_data(
     for setting in suite.settings:
         if setting.dataset in opened:
             continue
-        dataset = _find(setting, suite, data, space, allow_outside, splits)
-        if isinstance(dataset, Dataset):
+        dataset_or_reason = _find(setting, suite, data, space, allow_outside, splits)
+        if isinstance(dataset_or_reason, Dataset):
             setting_selection = selection if setting.listed else unlisted_selection
-            opened[setting.dataset] = setting_selection.of(dataset)
-        elif setting.optional:
-            left_out[setting.name] = dataset
-        elif dataset == _NOT_GIVEN:
+            opened[setting.dataset] = setting_selection.of(dataset_or_reason)
+            continue
+        reason = dataset_or_reason
+        if setting.optional:
+            left_out[setting.name] = reason
+        elif reason == _NOT_GIVEN:
+            # One error names all the missing roles, so that the user need not find them one by one.
             missing_roles[setting.dataset.split("/")[0]] = None
         else:
-            raise SettingError(f"{setting.name!r} can't be evaluated: {dataset}")
+            raise SettingError(f"{setting.name!r} can't be evaluated: {reason}")
     if selection.subset:
         _check_list(selection.subset, opened)
     if missing_roles:
@@ -172,10 +175,11 @@ def open_data(
 
 def _check_list(subset: str, datasets: Mapping[str, Dataset]) -> None:
     """Raise SettingError if no dataset has the images of the testbed's list."""
-    if datasets and not any(len(dataset) == _TESTBED_LIST_IMAGES for dataset in datasets.values()):
+    sizes = {name: len(dataset) for name, dataset in datasets.items()}
+    if sizes and _TESTBED_LIST_IMAGES not in sizes.values():
         raise SettingError(
             f"no images for the list {subset}",
-            found=", ".join(f"{name} ({len(dataset)})" for name, dataset in datasets.items()),
+            found=", ".join(f"{name} ({size})" for name, size in sizes.items()),
             expected="50 validation images of each of ImageNet's classes",
         )
 
@@ -201,22 +205,28 @@ def _missing_data(suite: Suite, data: Data, roles: Sequence[str]) -> SettingErro
 
 
 def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
-    """By ``Setting.dataset``: its role, and what the user named for it, where that can be opened again later.
+    """Role and address of each dataset of the suite (``Setting.dataset``) that can be opened again later.
 
-    Opened datasets, and tables that a protocol splits, can't.
+    Datasets that the user opened have no address. Of a table that a protocol splits, the address alone does not say
+    which part is meant. Both are left out.
     """
     sources: dict[str, tuple[str, str]] = {}
     for setting in suite.settings:
         role, source = _source(setting, suite, data)
-        if source is not None and not isinstance(source, Dataset) and setting.protocol is None:
-            address = str(source)
-            path = Path(address).expanduser()
-            if is_web_address(address):
-                address = without_secrets(address)
-            elif _is_local(path):
-                address = str(path.absolute())
-            sources[setting.dataset] = (role, address)
+        if source is None or isinstance(source, Dataset) or setting.protocol is not None:
+            continue
+        sources[setting.dataset] = (role, _lasting_address(str(source)))
     return sources
+
+
+def _lasting_address(source: str) -> str:
+    """An address that still holds in another working directory, and that tells no secrets."""
+    if is_web_address(source):
+        return without_secrets(source)
+    path = Path(source).expanduser()
+    if _is_local(path):
+        return str(path.absolute())
+    return source
 
 
 def _is_local(path: Path) -> bool:

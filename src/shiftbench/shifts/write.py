@@ -6,7 +6,6 @@ In-memory evaluation needs none of this; it is for tools that read files, and fo
 from __future__ import annotations
 
 import posixpath
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from shiftbench.datasets.subset import Subset
 from shiftbench.datasets.subset import sample as random_sample
 from shiftbench.datasets.webdataset import WebDataset
 from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError, argument
-from shiftbench.grouping import by_key
+from shiftbench.grouping import by_key, repeated
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.jobs.base import Executor, Shard
 from shiftbench.jobs.threads import worker_count
@@ -225,12 +224,14 @@ def chosen_shifts(
         raise ShiftError("nothing to write", found="no corruption")
     if not severities:
         raise ShiftError("nothing to write", found="no severity")
-    given_options = {key: str(value) for key, value in (options or {}).items() if value is not None}
     shifts = []
     for name in unique_names:
         accepted = CORRUPTIONS.get(name).options
-        own_options = {key: value for key, value in given_options.items() if key in accepted}
-        shifts += [Corruption(name, severity, own_options) for severity in sorted(set(severities))]
+        accepted_options = {}
+        for key, value in (options or {}).items():
+            if value is not None and key in accepted:
+                accepted_options[key] = str(value)
+        shifts += [Corruption(name, severity, accepted_options) for severity in sorted(set(severities))]
     return shifts
 
 
@@ -393,8 +394,11 @@ def shard_keys(dataset: Dataset) -> list[str]:
     for image_id in dataset.ids:
         folder, slash, file = without_suffix(image_id).rpartition("/")
         keys.append(f"{folder}{slash}{file.replace('.', '_') or '_'}")
-    shared = Counter(keys)
-    return [key if shared[key] == 1 else f"{key}__{i:08d}" for i, key in enumerate(keys)]
+    shared_keys = set(repeated(keys))
+    for i, key in enumerate(keys):
+        if key in shared_keys:
+            keys[i] = f"{key}__{i:08d}"
+    return keys
 
 
 def _component(text: str) -> str:

@@ -136,11 +136,13 @@ class AmbiguousModelError(StoreError):
     """A name that several versions of a model share."""
 
     def __init__(self, name: str, versions: Sequence[ModelVersion], dates: Mapping[str, str]) -> None:
+        descriptions = []
+        for version in versions:
+            date = dates.get(version.record.version, "date not recorded")
+            descriptions.append(f"{version.id} ({date})")
         super().__init__(
             f"{len(versions)} versions of {name!r} match; they differ in {', '.join(differences(versions))}",
-            found=", ".join(
-                f"{version.id} ({dates.get(version.record.version, 'date not recorded')})" for version in versions
-            ),
+            found=", ".join(descriptions),
             expected="one of these ids",
         )
 

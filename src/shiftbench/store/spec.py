@@ -250,8 +250,12 @@ class SettingRecord:
         return msgspec.convert(value, cls)
 
     def to_json(self) -> JsonObject:
-        # Older versions had no designs and no means. Settings without them keep the bytes that they had then.
-        return {key: value for key, value in asdict(self).items() if key not in ("parts", "mean") or value}
+        content = asdict(self)
+        for key in ("parts", "mean"):
+            # Older versions had no designs and no means. Settings without them keep the bytes that they had then.
+            if not content[key]:
+                del content[key]
+        return content
 
 
 #: The entries of a spec as they are in its text.

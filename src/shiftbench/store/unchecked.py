@@ -98,9 +98,14 @@ def remove_unchecked_blocks(workspace: Workspace) -> int:
 
 
 def _names_in(path: Location) -> list[str]:
-    """The blocks on a list; only names below the folder of blocks count."""
+    """The blocks on a list."""
     try:
         names = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return []
-    return [name for name in names if str(name).startswith("shards/") and ".." not in str(name).split("/")]
+    return [name for name in names if _is_of_block(str(name))]
+
+
+def _is_of_block(name: str) -> bool:
+    """Whether a name lies below the folder of blocks: what is on the list may be removed, and anybody may edit it."""
+    return name.startswith("shards/") and ".." not in name.split("/")

@@ -395,7 +395,8 @@ class Workspace:
 
     def block_folders(self) -> list[Location]:
         """The folders of results that are not complete, or not cleared up."""
-        return [path for path in self.glob("shards/*/*/*") if path.is_dir() and self._inside(path / "block")]
+        folders = [path for path in self.glob("shards/*/*/*") if path.is_dir()]
+        return [folder for folder in folders if self._inside(folder / "block")]
 
     def lock_path(self, name: str) -> Location:
         """The file that a process locks to claim something."""

@@ -147,8 +147,12 @@ def _kappa_interval(
     rows = cells.sum(axis=1)
     columns = cells.sum(axis=0)
     chance = first / n * (second / n) + (1 - first / n) * (1 - second / n)
-    agree = sum(cells[r, r] * (1 - (rows[r] + columns[r]) * (1 - kappa)) ** 2 for r in (0, 1))
-    differ = (1 - kappa) ** 2 * sum(cells[r, 1 - r] * (columns[r] + rows[1 - r]) ** 2 for r in (0, 1))
+    agree = 0.0
+    differ = 0.0
+    for r in (0, 1):
+        agree += cells[r, r] * (1 - (rows[r] + columns[r]) * (1 - kappa)) ** 2
+        differ += cells[r, 1 - r] * (columns[r] + rows[1 - r]) ** 2
+    differ *= (1 - kappa) ** 2
     variance = (agree + differ - (kappa - chance * (1 - kappa)) ** 2) / (n * (1 - chance) ** 2)
     half = float(ndtri((1 + level) / 2)) * float(np.sqrt(max(variance, 0.0)))
     return max(-1.0, kappa - half), min(1.0, kappa + half)

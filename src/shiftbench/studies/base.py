@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import ShiftbenchError, argument, check_names, listed
+from shiftbench.grouping import repeated
 
 PERCENT = "percent"
 FRACTION = "fraction"
@@ -126,7 +126,7 @@ def numbered(rows: Collection[object]) -> list[str]:
 
 def check_unique(names: Sequence[str]) -> None:
     """Raise an error if two models have one name."""
-    if duplicates := [name for name, count in Counter(names).items() if count > 1]:
+    if duplicates := repeated(names):
         hint = "drop or rename one of them"
         raise StudyError("duplicate model", found=listed(duplicates), expected="one row for each model", hint=hint)
 

@@ -377,6 +377,11 @@ class GateResult:
         return smallest_margin(numbers, self.policy.alpha, self.policy.power, self.images)
 
     def _needed(self, rules: Sequence[RuleResult]) -> ImagesNeeded:
+        """The images on which a candidate passes these rules with the policy's power.
+
+        The candidate is taken for one that is equal to the baseline or, if such a one would have passed on the present
+        images already, for one that goes on as it did so far.
+        """
         numbers = list(chain.from_iterable(rule.planned(self.images) for rule in rules))
         if not numbers:
             return ImagesNeeded(0)
@@ -384,7 +389,6 @@ class GateResult:
         images = images_to_pass(numbers, alpha, self.policy.power)
         if images > self.images:
             return ImagesNeeded(images)
-        # An equal candidate would have been decided by now: what was observed is close to the margin.
         checks = chain.from_iterable(rule.checks for rule in rules)
         undecided = {check.drop for check in checks if check.p_within > alpha}
         observed = [number.as_observed() if number.drop in undecided else number for number in numbers]

@@ -68,6 +68,13 @@ def planned_numbers(drops: Sequence[Drop], images: int) -> list[PlannedNumber]:
     return planned
 
 
+def _typical_loss(drop: Drop) -> float:
+    """What an image that loses something loses: the root mean square, or the least possible loss if none does."""
+    if drop.share_changed == 0:
+        return drop.step
+    return math.sqrt(drop.square / drop.share_changed)
+
+
 def shrunk_squares(drops: Sequence[Drop]) -> FloatArray:
     """Mean square of each number's losses, drawn towards their common mean as far as it varies by chance alone.
 
@@ -79,8 +86,7 @@ def shrunk_squares(drops: Sequence[Drop]) -> FloatArray:
         return np.empty(0)
     n = np.array([drop.n for drop in drops], dtype=float)
     squares = np.array([drop.square for drop in drops])
-    # The squared loss of an image that has one.
-    steps = np.sqrt([drop.square / drop.share_changed if drop.share_changed else drop.step**2 for drop in drops])
+    steps = np.array([_typical_loss(drop) for drop in drops])
     common = float((n * squares).sum() + steps.max() ** 2) / float(n.sum())
     by_chance = common * steps**2 / n
     beyond_chance = max(float(np.mean((squares - common) ** 2 - by_chance)), 0.0)

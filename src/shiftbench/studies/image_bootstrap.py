@@ -110,9 +110,10 @@ def image_bootstrap(
 
 
 def _check_shapes(hits_x: BoolArray, hits_y: BoolArray, names: Sequence[str], paired: bool) -> None:
-    if any(hits.ndim != 2 or len(hits) != len(names) for hits in (hits_x, hits_y)):
-        shapes = f"shapes {hits_x.shape} and {hits_y.shape} for {len(names)} models"
-        raise StudyError("hits must be (models, images) for the same models", found=shapes)
+    for hits in (hits_x, hits_y):
+        if hits.ndim != 2 or len(hits) != len(names):
+            shapes = f"shapes {hits_x.shape} and {hits_y.shape} for {len(names)} models"
+            raise StudyError("hits must be (models, images) for the same models", found=shapes)
     if paired and hits_x.shape != hits_y.shape:
         counts = f"{hits_x.shape[1]} and {hits_y.shape[1]} images"
         raise StudyError("paired settings have the same images", found=counts)

@@ -149,7 +149,7 @@ def _faces(settings: Mapping[str, _ShiftedSetting], only: Collection[str], avail
             groups[setting.group, setting.reference, setting.metric].append(setting)
     faces = [_face(name, reference, metric, group) for (name, reference, metric), group in groups.items()]
     if only:
-        faces = [face for face in faces if face.name in only or set(face.weights) & set(only)]
+        faces = [face for face in faces if not {face.name, *face.weights}.isdisjoint(only)]
     if not faces:
         raise StudyError(
             "no shift that has a reference",

@@ -7,7 +7,6 @@ where a model was not evaluated. Long, as ``shiftbench table --format csv`` writ
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, product
@@ -18,6 +17,7 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import check_names, listed
+from shiftbench.grouping import repeated
 from shiftbench.io.parquet import read_parquet
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, check_unique, left_out, recognise_unit, whole
 
@@ -105,7 +105,8 @@ class Results:
         on another number of images than any of these. A setting's size, where it is one for all models, is the test
         set's: own results of unknown size have it, too.
         """
-        shared = {name: n for name, n in self.sizes.items() if n.ndim == 0 and name in own.settings}
+        sizes_of_settings = {name: n for name, n in self.sizes.items() if n.ndim == 0}
+        shared = {name: n for name, n in sizes_of_settings.items() if name in own.settings}
         names = tuple(own_name(name) if name in self.models else name for name in own.models)
         own = replace(own, models=names, sizes={**shared, **own.sizes})
         for setting in own.sizes:
@@ -289,7 +290,7 @@ def _possible_fractions(results: Results) -> list[str]:
 def _from_wide(table: TableFile) -> Results:
     name_at = table.column("of model names", NAME_COLUMNS)
     settings = tuple(name.strip() for i, name in enumerate(table.header) if i != name_at)
-    if duplicates := [name for name, count in Counter(settings).items() if count > 1]:
+    if duplicates := repeated(settings):
         raise StudyError(f"{table.name} has a duplicate setting", found=listed(duplicates))
     rows: dict[str, FloatArray] = {}
     repeated = []

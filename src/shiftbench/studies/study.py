@@ -175,8 +175,10 @@ class Study:
         return self.effective(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale, resamples=0).rho
 
     def _correlate(self, first: dict[str, float], second: dict[str, float], level: float) -> Correlation:
-        over = [name for name in compress(self.results.models, self.others) if name in first or name in second]
-        return correlate(first, second, models=over, level=level)
+        """The correlation over the models outside the baseline that have a value in either."""
+        others = compress(self.results.models, self.others)
+        evaluated = [name for name in others if name in first or name in second]
+        return correlate(first, second, models=evaluated, level=level)
 
     def shift(self, name: str, x: str = "val") -> ShiftAxes:
         """A shift by name: one of the testbed's (``imagenetv2``), ``Y@X``, or a setting against ``x``."""

@@ -55,24 +55,18 @@ class ReviewPage:
 
 
 def review_page(project: Project, reviewer: int, set_name: str, class_key: str) -> ReviewPage:
-    """Sorted by date, so that images of the same event are adjacent."""
+    """What a reviewer sees of a class; images are sorted by date, so that those of the same event are adjacent."""
     definition = project.configuration.class_of(class_key)
     seed = project.configuration.seed
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
         revision = find_row(session, set_name)
-        query = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
-        query = query.where(RevisionImage.revision_id == revision.id, PoolEntry.class_key == class_key)
-        sampled = session.scalars(query.options(selectinload(PoolEntry.marks))).all()
-        query = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
+        sampled = _sampled_entries(session, revision.id, class_key)
+        of_class = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
+        # As many references as sampled images are shown: in every revision others, but always the same of one revision.
         references = sorted(
-            session.scalars(query), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id)
+            session.scalars(of_class), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id)
         )
-        partners: dict[int, list[NearPair]] = {}
-        pairs = select(NearPair).where(NearPair.entry_id.in_([entry.id for entry in sampled]))
-        pairs = pairs.where(NearPair.state != "dismissed").options(selectinload(NearPair.other))
-        for pair in session.scalars(pairs.order_by(NearPair.id)):
-            partners.setdefault(pair.entry_id, []).append(pair)
         return ReviewPage(
             set_name=set_name,
             number=revision.number,
@@ -82,8 +76,25 @@ def review_page(project: Project, reviewer: int, set_name: str, class_key: str) 
             sampled=_by_date(sampled),
             references=_by_date(references[: len(sampled)]),
             finished=session.get(ClassReview, (revision.id, class_key)) is not None,
-            partners=partners,
+            partners=_similar_images(session, [entry.id for entry in sampled]),
         )
+
+
+def _sampled_entries(session: Session, revision: int, class_key: str) -> Sequence[PoolEntry]:
+    """The candidates of a class in a revision, with their marks."""
+    query = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
+    query = query.where(RevisionImage.revision_id == revision, PoolEntry.class_key == class_key)
+    return session.scalars(query.options(selectinload(PoolEntry.marks))).all()
+
+
+def _similar_images(session: Session, entries: Sequence[int]) -> dict[int, list[NearPair]]:
+    """The pairs of each entry that are confirmed or not judged yet."""
+    query = select(NearPair).where(NearPair.entry_id.in_(entries), NearPair.state != "dismissed")
+    query = query.options(selectinload(NearPair.other)).order_by(NearPair.id)
+    partners: dict[int, list[NearPair]] = {}
+    for pair in session.scalars(query):
+        partners.setdefault(pair.entry_id, []).append(pair)
+    return partners
 
 
 def _by_date(entries: Iterable[PoolEntry]) -> tuple[PoolEntry, ...]:

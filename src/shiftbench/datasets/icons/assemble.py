@@ -228,7 +228,8 @@ def assemble(
     record = IconRecord(folder, options)
     record.continued(record.output.draft())  # refuses before anything is touched
     shard_styles = shard.of(list(dict.fromkeys(source.style for source in sources)))
-    missing = [source for source in sources if source.style in shard_styles and not record.holds(source.style)]
+    sources_of_shard = [source for source in sources if source.style in shard_styles]
+    missing = [source for source in sources_of_shard if not record.holds(source.style)]
     missing_styles = list(dict.fromkeys(source.style for source in missing))
     total = len(needed_icons) * len(missing)
     with workshop(folder, shard) as staged, progress_bar("icons", total, show=progress) as advance:

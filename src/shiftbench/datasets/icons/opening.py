@@ -274,12 +274,16 @@ def _set_aside(dataset: Dataset, tested: Sequence[bool], share: float, seed: int
 
     They are the same share of every class, rounded down, drawn by (seed, id): the same on every machine.
     """
-    classes = by_key((label, i) for i, label in enumerate(dataset.labels.tolist()) if not tested[i])
-    ranks = [hashlib.blake2b(f"{seed}/{image_id}".encode(), digest_size=8).digest() for image_id in dataset.ids]
+    untested_rows = np.flatnonzero(~np.asarray(tested, bool)).tolist()
+    rows_by_class = by_key((int(dataset.labels[row]), row) for row in untested_rows)
+
+    def rank(row: int) -> bytes:
+        return hashlib.blake2b(f"{seed}/{dataset.ids[row]}".encode(), digest_size=8).digest()
+
     drawn: set[int] = set()
-    for rows in classes.values():
-        by_rank = sorted(rows, key=ranks.__getitem__)
-        drawn.update(by_rank[: int(share * len(rows))])
+    for rows in rows_by_class.values():
+        count = int(share * len(rows))
+        drawn.update(sorted(rows, key=rank)[:count])
     return drawn
 
 

@@ -355,7 +355,7 @@ def _never_recomputed(needs: str) -> Recompute:
 
 
 def needed(rows: Sequence[CheckedNumber]) -> dict[str, list[CheckedNumber]]:
-    """What is missing, and the numbers that need it."""
+    """The numbers that could not be recomputed, by the data that each of them needs."""
     missing: dict[str, list[CheckedNumber]] = {}
     for row in rows:
         if row.found is None:

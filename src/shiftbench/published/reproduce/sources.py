@@ -208,7 +208,7 @@ class Data:
         """
         assert self.run is not None
         names = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or [row.model]
-        results = [result for result in self.run.results if result.title in names or result.classifier in names]
+        results = [result for result in self.run.results if not {result.title, result.classifier}.isdisjoint(names)]
         if not results:
             raise NoDataError("a model of the workspace for each network (a row of --models)")
         is_imported = all(result.spec.answers is not None for result in results)

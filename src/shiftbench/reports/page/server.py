@@ -185,8 +185,10 @@ def bind(host: str, port: int) -> socket.socket:
 class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """Closes connections whose request headers do not arrive in time, or never end."""
 
+    #: Closes the connection when it fires; None unless a request's headers are awaited.
     _timer: asyncio.TimerHandle | None = None
-    _size = 0
+    #: Bytes that came since the headers of the last request were complete.
+    _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -196,10 +198,10 @@ class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if self._timer is None and self._idle():  # the first bytes of a further request
             self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
         super().data_received(data)
-        self._size += len(data)
-        if not self._idle():
+        self._header_bytes += len(data)
+        if not self._idle():  # The headers are complete, and the request is being answered.
             self._stop_timer()
-        elif self._size > LARGEST_HEADERS:
+        elif self._header_bytes > LARGEST_HEADERS:
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -207,11 +209,11 @@ class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_lost(exc)
 
     def _idle(self) -> bool:
-        """No request whose headers are complete is being answered."""
+        """Whether the connection waits for the headers of a request. Uvicorn has a ``cycle`` for each answered one."""
         return self.cycle is None or bool(self.cycle.response_complete)
 
     def _stop_timer(self) -> None:
-        self._size = 0
+        self._header_bytes = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -125,13 +125,13 @@ class AutoAttack(ClassifierShift):
         norm = np.inf if self.norm == "linf" else 2
         eps = radius(self.eps, self.norm, pixels.shape[2])
         common = {"norm": norm, "eps": eps, "batch_size": 1, "verbose": False}
-        # Both start with steps of twice the radius, as published.
-        adaptive = [
-            evasion.AutoProjectedGradientDescent(
+        adaptive = []
+        for loss in ("cross_entropy", "difference_logits_ratio"):
+            # Both start with steps of twice the radius, as published.
+            adaptive_attack = evasion.AutoProjectedGradientDescent(
                 estimator, **common, eps_step=2 * eps, max_iter=self.steps, nb_random_init=1, loss_type=loss
             )
-            for loss in ("cross_entropy", "difference_logits_ratio")
-        ]
+            adaptive.append(adaptive_attack)
         members = [
             *adaptive,
             evasion.DeepFool(estimator, max_iter=self.steps, epsilon=1e-3, nb_grads=10, batch_size=1, verbose=False),

@@ -164,14 +164,20 @@ class Victim:
 
     @classmethod
     def of(cls, classifier: Attackable, classes: Sequence[int] | None = None) -> Victim:
+        """The victim that a classifier becomes.
+
+        Args:
+            classifier: The classifier to attack.
+            classes: The indices of the classes that compete; None for all.
+        """
         torch = import_torch()
         model = classifier.gradient_model()
         mask = None
         if classes is not None:
             mask = torch.full((len(classifier.space),), -torch.inf, device=model.device)
             mask[list(classes)] = 0
-        size = max(1, classifier.batch_size // _BATCH_SHARE)
-        return cls(classifier.name, model, classifier.outputs == "probabilities", mask, size)
+        batch_size = max(1, classifier.batch_size // _BATCH_SHARE)
+        return cls(classifier.name, model, classifier.outputs == "probabilities", mask, batch_size)
 
     def competing(self, scores: Tensor) -> Tensor:
         """Logits of the competing classes; probabilities become logits by their logarithm."""

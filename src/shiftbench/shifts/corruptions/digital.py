@@ -145,7 +145,10 @@ def _cosines(n: int, sigma: float) -> Values:
     kernel = np.exp(-0.5 * (x / sigma) ** 2)
     kernel /= kernel.sum()
     order = np.arange(n)
-    response = np.array([np.sum(kernel * np.cos(np.pi * k / n * x)) for k in order])
+    response = np.empty(n)
+    for k in order:
+        # Each sum is taken by itself: a matrix product would add in another order, and change the last bits.
+        response[k] = np.sum(kernel * np.cos(np.pi * k / n * x))
     share = np.cumsum(response[::-1] ** 2)[::-1] / np.sum(response**2)
     modes = max(int(np.count_nonzero(share > 2e-5)), 1)
     basis = np.cos(np.pi / n * np.outer(order[:modes], order + 0.5)) * np.sqrt(2.0 / n)

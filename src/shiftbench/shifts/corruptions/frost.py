@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,8 @@ PROCEDURAL = "procedural"
 PACKAGE = "package"
 PROCEDURAL_VERSION = "1"
 ORIGINALS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+
+Ints = NDArray[np.int32]
 
 #: By folder: the hash of the images that were last described.
 _described: dict[str, str] = {}
@@ -70,29 +71,56 @@ def texture(resolved: str, index: int, scale: float, height: int, width: int) ->
     cover = max((height + 1) / original.shape[0], (width + 1) / original.shape[1])
     if scale == 1 and cover <= 1:
         return original
+    old_height, old_width = original.shape[:2]
     if scale >= cover:
-        return _resized(original, [round(side * scale) for side in original.shape[:2]], [1 / scale] * 2)
-    size = [max(round(original.shape[0] * cover), height + 1), max(round(original.shape[1] * cover), width + 1)]
-    return _resized(original, size, [side / new for side, new in zip(original.shape[:2], size, strict=True)])
+        rows = _neighbours(old_height, round(old_height * scale), 1 / scale)
+        columns = _neighbours(old_width, round(old_width * scale), 1 / scale)
+        return _resized(original, rows, columns)
+    new_height = max(round(old_height * cover), height + 1)
+    new_width = max(round(old_width * cover), width + 1)
+    rows = _neighbours(old_height, new_height, old_height / new_height)
+    columns = _neighbours(old_width, new_width, old_width / new_width)
+    return _resized(original, rows, columns)
 
 
-def _resized(image: Pixels, size: Sequence[int], steps: Sequence[float]) -> Pixels:
-    """Bilinear in fixed point, as the published code's ``cv2.resize``: no smoothing where the image shrinks.
+class _Neighbours(NamedTuple):
+    """Along one axis, the two old pixels that each new pixel lies between, and their weights in units of 2**-11."""
 
-    Every new pixel has two neighbours along each axis, with weights of 11 bits.
+    before: Ints
+    after: Ints
+    weight_before: Ints
+    weight_after: Ints
+
+
+def _neighbours(old_size: int, new_size: int, step: float) -> _Neighbours:
+    """The neighbours along an axis on which new pixels are ``step`` old pixels apart."""
+    position = ((np.arange(new_size) + 0.5) * step - 0.5).astype(np.float32)
+    before = np.floor(position).astype(np.int32)
+    fraction = position - before.astype(np.float32)
+    last = old_size - 1
+    return _Neighbours(
+        np.clip(before, 0, last), np.clip(before + 1, 0, last), _fixed_point(1 - fraction), _fixed_point(fraction)
+    )
+
+
+def _fixed_point(weights: NDArray[np.float32]) -> Ints:
+    fixed: Ints = np.rint(weights * np.float32(2048)).astype(np.int32)
+    return fixed
+
+
+def _resized(image: Pixels, rows: _Neighbours, columns: _Neighbours) -> Pixels:
+    """Resize bilinearly in fixed point, bit for bit as the ``cv2.resize`` of the published code.
+
+    An image that shrinks is not smoothed, because that function does not smooth either.
     """
-    taps = []
-    for side, new, step in zip(image.shape[:2], size, steps, strict=True):
-        position = ((np.arange(new) + 0.5) * step - 0.5).astype(np.float32)
-        first = np.floor(position).astype(np.int32)
-        fraction = position - first.astype(np.float32)
-        weights = [np.rint(share * np.float32(2048)).astype(np.int32) for share in (1 - fraction, fraction)]
-        taps.append((np.clip(first, 0, side - 1), np.clip(first + 1, 0, side - 1), *weights))
-    (top, bottom, *by_row), (left, right, *by_column) = taps
-    wide = image.astype(np.int32)
-    wide = wide[:, left] * by_column[0][:, None] + wide[:, right] * by_column[1][:, None]
-    upper, lower = ((wide[row] >> 4) * by_row[i][:, None, None] >> 16 for i, row in enumerate((top, bottom)))
-    return np.asarray((upper + lower + 2) >> 2, np.uint8)
+    levels = image.astype(np.int32)
+    from_left = levels[:, columns.before] * columns.weight_before[:, None]
+    from_right = levels[:, columns.after] * columns.weight_after[:, None]
+    wide = from_left + from_right
+    # Two weights of 11 bits make 22 bits. OpenCV drops 4 and 16 of them before it adds the rows, and rounds the last 2.
+    from_above = ((wide[rows.before] >> 4) * rows.weight_before[:, None, None]) >> 16
+    from_below = ((wide[rows.after] >> 4) * rows.weight_after[:, None, None]) >> 16
+    return np.asarray((from_above + from_below + 2) >> 2, np.uint8)
 
 
 @lru_cache(maxsize=12)

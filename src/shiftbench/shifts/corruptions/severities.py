@@ -36,7 +36,13 @@ _CSV = resources.files("shiftbench.shifts.corruptions").joinpath("severities.csv
 
 def _numbers(text: str) -> Row:
     """The parameters of one severity; those that are written as whole numbers stay whole."""
-    return tuple(int(value) if value.isdigit() else float(value) for value in text.split())
+    parameters: list[int | float] = []
+    for word in text.split():
+        if word.isdigit():
+            parameters.append(int(word))
+        else:
+            parameters.append(float(word))
+    return tuple(parameters)
 
 
 for _side, _name, *_rows in list(csv.reader(_CSV.splitlines()))[1:]:

@@ -62,12 +62,14 @@ def _bell(x: Values, sigma: float, size: int) -> Values:
 
 
 def _line(x: Values, radius: float, sigma: float, radians: float) -> Values:
-    """Edges repeated; taps that round to the same pixel replace one another, as when writing into a kernel."""
+    """Blur along a line that begins at each pixel, with edges repeated."""
     size = 2 * math.ceil(radius) + 1
-    taps = {
-        (round(math.sin(radians) * i), round(math.cos(radians) * i)): math.exp(-(i**2) / (2 * sigma**2))
-        for i in range(size)
-    }
+    # The weight of each pixel on the line, by its offset (dy, dx). Where two points round to one pixel, the later one
+    # replaces the earlier, as it does when the published code writes them into a kernel.
+    taps: dict[tuple[int, int], float] = {}
+    for i in range(size):
+        offset = (round(math.sin(radians) * i), round(math.cos(radians) * i))
+        taps[offset] = math.exp(-(i**2) / (2 * sigma**2))
     rows = np.arange(x.shape[0])
     columns = np.arange(x.shape[1])
     total = np.zeros(x.shape)

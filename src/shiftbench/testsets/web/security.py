@@ -217,13 +217,23 @@ class Limit:
 
     def _refilled(self, key: str) -> float:
         """How many tokens a key has now."""
-        # Requests may come from ever new addresses; full buckets are forgotten, which bounds the memory.
         if len(self._left) >= _MOST_KEYS:
-            keys = [known_key for known_key in self._left if self._amount(known_key) < self.burst]
-            self._left = {known_key: self._left[known_key] for known_key in keys}
-            if len(self._left) >= _MOST_KEYS:
-                self._left.clear()
-        return self._amount(key) if key in self._left else float(self.burst)
+            self._forget_full_buckets()
+        if key not in self._left:
+            return float(self.burst)
+        return self._amount(key)
+
+    def _forget_full_buckets(self) -> None:
+        """Bound the memory: requests may come from ever new addresses.
+
+        A key that is not stored has a full bucket, so that full ones can go. If few are full, all of them go, because a
+        limit that is forgotten once does less harm than a server that runs out of memory.
+        """
+        for key in list(self._left):
+            if self._amount(key) >= self.burst:
+                del self._left[key]
+        if len(self._left) >= _MOST_KEYS:
+            self._left.clear()
 
     def _amount(self, key: str) -> float:
         left, since = self._left[key]

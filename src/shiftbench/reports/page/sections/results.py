@@ -134,12 +134,17 @@ def _joined(own: GridColumn, published: GridColumn) -> GridColumn:
 
 
 def _ordered_shifts(data: ReportData, columns: Sequence[GridColumn], own_models: set[str]) -> list[ShiftEntry]:
-    """The page opens on the first shift: one that own models have, and published ones too if possible."""
+    """The shifts, those first that show most, because the page opens on the first one.
+
+    Best is a shift in which own models can be placed among published ones, then one with own models alone.
+    """
     models_in = {column.name: set(column.estimates) for column in columns}
 
     def rank(shift: ShiftEntry) -> tuple[bool, bool]:
-        on_both_axes = models_in[shift["x"]] & models_in[shift["y"]]
-        return not on_both_axes & own_models, not on_both_axes - own_models
+        placed_models = models_in[shift["x"]] & models_in[shift["y"]]
+        lacks_own_models = placed_models.isdisjoint(own_models)
+        lacks_published_models = placed_models <= own_models
+        return lacks_own_models, lacks_published_models
 
     return sorted(_shifts(data, columns, own_models), key=rank)
 
