@@ -293,7 +293,7 @@ def _from_wide(table: TableFile) -> Results:
     if duplicates := repeated(settings):
         raise StudyError(f"{table.name} has a duplicate setting", found=listed(duplicates))
     rows: dict[str, FloatArray] = {}
-    repeated = []
+    repeated_rows = []
     for line, row in enumerate(table.rows, start=2):
         name = str(row[name_at]).strip()
         values = np.array([table.number(line, i) for i in range(len(row)) if i != name_at])
@@ -304,11 +304,12 @@ def _from_wide(table: TableFile) -> Results:
                     found=f"{name!r}, the second in line {line}",
                     hint="drop or rename one of them",
                 )
-            repeated.append(name)
+            repeated_rows.append(name)
         rows[name] = values
     # A table without rows has the right number of columns all the same.
     values = np.array(list(rows.values())).reshape(len(rows), len(settings))
-    return Results(tuple(rows), settings, values, FRACTION, notes=tuple(left_out("repeated rows read once", repeated)))
+    notes = left_out("repeated rows read once", repeated_rows)
+    return Results(tuple(rows), settings, values, FRACTION, notes=tuple(notes))
 
 
 def _from_long(table: TableFile) -> Results:
