@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -71,16 +72,14 @@ def texture(resolved: str, index: int, scale: float, height: int, width: int) ->
     cover = max((height + 1) / original.shape[0], (width + 1) / original.shape[1])
     if scale == 1 and cover <= 1:
         return original
-    old_height, old_width = original.shape[:2]
+    height_before, width_before = original.shape[:2]
     if scale >= cover:
-        rows = _neighbours(old_height, round(old_height * scale), 1 / scale)
-        columns = _neighbours(old_width, round(old_width * scale), 1 / scale)
-        return _resized(original, rows, columns)
-    new_height = max(round(old_height * cover), height + 1)
-    new_width = max(round(old_width * cover), width + 1)
-    rows = _neighbours(old_height, new_height, old_height / new_height)
-    columns = _neighbours(old_width, new_width, old_width / new_width)
-    return _resized(original, rows, columns)
+        scaled_size = (round(height_before * scale), round(width_before * scale))
+        return _resized(original, scaled_size, (1 / scale, 1 / scale))
+    new_height = max(round(height_before * cover), height + 1)
+    new_width = max(round(width_before * cover), width + 1)
+    steps = (height_before / new_height, width_before / new_width)
+    return _resized(original, (new_height, new_width), steps)
 
 
 class _Neighbours(NamedTuple):
@@ -108,11 +107,18 @@ def _fixed_point(weights: NDArray[np.float32]) -> Ints:
     return fixed
 
 
-def _resized(image: Pixels, rows: _Neighbours, columns: _Neighbours) -> Pixels:
+def _resized(image: Pixels, size: Sequence[int], steps: Sequence[float]) -> Pixels:
     """Resize bilinearly in fixed point, bit for bit as the ``cv2.resize`` of the published code.
 
     An image that shrinks is not smoothed, because that function does not smooth either.
+
+    Args:
+        image: The image, (height, width, 3).
+        size: The new height and width.
+        steps: How many old pixels apart new pixels are, down and across.
     """
+    rows = _neighbours(image.shape[0], size[0], steps[0])
+    columns = _neighbours(image.shape[1], size[1], steps[1])
     levels = image.astype(np.int32)
     from_left = levels[:, columns.before] * columns.weight_before[:, None]
     from_right = levels[:, columns.after] * columns.weight_after[:, None]
