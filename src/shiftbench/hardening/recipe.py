@@ -141,11 +141,13 @@ class Schedule(Struct, frozen=True):
             passed = sum(step >= epoch * steps_per_epoch for epoch in self.milestones)
             return float(highest * self.factor**passed)
         if self.name == "linear":
-            at = [warm, *(epoch * steps_per_epoch for epoch in self.milestones)]
-            return float(np.interp(step + 1, at, [highest * self.factor**passed for passed in range(len(at))]))
+            # Between two milestones the rate falls in a straight line, by the factor.
+            milestone_steps = [warm, *(epoch * steps_per_epoch for epoch in self.milestones)]
+            rates = [highest * self.factor**passed for passed in range(len(milestone_steps))]
+            return float(np.interp(step + 1, milestone_steps, rates))
         if self.name == "cosine":
-            done = (step - warm) / max(1.0, total - warm)
-            return self.floor + (highest - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+            share_done = min(1.0, (step - warm) / max(1.0, total - warm))
+            return self.floor + (highest - self.floor) * 0.5 * (1 + math.cos(math.pi * share_done))
         schedule = _timm_schedule(self.name, highest, self.floor, max(1, int(total - warm)))
         return float(schedule._get_lr(int(step - warm))[0])
 
@@ -256,8 +258,10 @@ def recipe_names() -> list[str]:
 
 
 def builtin_names(kind: Builtin) -> list[str]:
+    """The names of the files of one kind that come with the package, such as its recipes."""
     folder = resources.files("shiftbench.hardening").joinpath(kind)
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    file_names = [entry.name for entry in folder.iterdir()]
+    return sorted(name.removesuffix(".toml") for name in file_names if name.endswith(".toml"))
 
 
 def recipe_text(which: str | Path, kind: Builtin = "recipes") -> str:

@@ -347,10 +347,13 @@ def reopen(project: Project, annotator: int, task: str) -> WithdrawnAnswer:
         slots = _shown_slots(project, session, assignment)
         selected = {image: answer[slots[image].id] for image in grid.images if slots[image].id in answer}
         stored_remarks: dict[str, Any] = assignment.remarks or {}
+        # Remarks are stored by slot, and a page knows its images.
+        unsure_slots = stored_remarks.get("unsure", ())
+        problem_slots = stored_remarks.get("problem", ())
         remarks = Remarks(
             comment=stored_remarks.get("comment", ""),
-            unsure=[image for image in grid.images if slots[image].id in stored_remarks.get("unsure", ())],
-            problem=[image for image in grid.images if slots[image].id in stored_remarks.get("problem", ())],
+            unsure=[image for image in grid.images if slots[image].id in unsure_slots],
+            problem=[image for image in grid.images if slots[image].id in problem_slots],
         )
         return WithdrawnAnswer(grid, selected, remarks)
 

@@ -202,7 +202,8 @@ def _sampling(status: SetStatus) -> str:
     """The strategy with its options, and which candidates it left out."""
     plan = status.revision.sampling
     report = status.revision.report
-    options = ", ".join(f"{name} {value}" for name, value in plan["options"].items() if value not in ({}, None))
+    stated_options = {name: value for name, value in plan["options"].items() if value not in ({}, None)}
+    options = ", ".join(f"{name} {value}" for name, value in stated_options.items())
     excluded = _listed(report["excluded"]) or "none"
     return (
         f"## Sampling\n\nStrategy **{plan['strategy']}** ({markdown(options)}), {plan['per_class']} images per class, "

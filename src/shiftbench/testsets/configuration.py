@@ -222,7 +222,8 @@ def read_classes(path: Path, name: str, *, seed: int = 0) -> Configuration:
     for key, title in zip(space.keys, space.names, strict=True):
         # A line that is too long has a column None, and one that is too short the value None.
         row = {column: (value or "").strip() for column, value in rows.get(key, {}).items() if column}
-        near = tuple(near_key.strip() for near_key in row.get("near", "").split("|") if near_key.strip())
+        near_keys = [near_key.strip() for near_key in row.get("near", "").split("|")]
+        near = tuple(near_key for near_key in near_keys if near_key)
         classes.append(ClassDefinition(key, title, row.get("definition", ""), row.get("link", ""), near))
     return Configuration(name, tuple(classes), labels=space.name, seed=seed)
 

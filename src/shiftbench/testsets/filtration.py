@@ -293,9 +293,14 @@ def filter_out_of_distribution(
     unlabelled = int((dataset.labels < 0).sum())
     if unlabelled:
         notes.append(f"{unlabelled:,} candidates have no label and are assumed to be out of distribution")
-    labels = [dataset.space.names[pool.labels[i]] if pool.labels[i] >= 0 else "" for i in indices]
+    labels = [_class_name(pool.labels[i], dataset.space) for i in indices]
     funnel = _funnel("Out-of-distribution filtration", steps, classifiers, space, notes)
     return Filtration(pool, funnel, _shortlist(pool, indices, labels, views, space), _unreadable(pool, views))
+
+
+def _class_name(label: int, space: LabelSpace) -> str:
+    """The name of a class; empty for an image without a label."""
+    return space.names[label] if label >= 0 else ""
 
 
 def _funnel(
@@ -317,17 +322,12 @@ def _shortlist(
     """These images of the pool, with the predictions of the first model."""
     true_confidence = np.max([view.rows["most"] for view in views], axis=0)
     first = views[0].rows
-    return tuple(
-        Shortlisted(
-            pool.ids[i],
-            i,
-            label,
-            space.names[first["taken_for"][i]],
-            float(first["confidence"][i]),
-            float(true_confidence[i]),
-        )
-        for i, label in zip(indices, labels, strict=True)
-    )
+    shortlist = []
+    for i, label in zip(indices, labels, strict=True):
+        taken_for = space.names[first["taken_for"][i]]
+        confidence = float(first["confidence"][i])
+        shortlist.append(Shortlisted(pool.ids[i], i, label, taken_for, confidence, float(true_confidence[i])))
+    return tuple(shortlist)
 
 
 def _unreadable(pool: Dataset, views: Sequence[PerImage]) -> tuple[tuple[str, str], ...]:

@@ -102,8 +102,8 @@ def _check_current(status: SetStatus) -> None:
         return
     revision = status.revision
     if status.to_remove:
-        reasons = [f"{digest[:12]}: {reason}" for digest, reason in list(status.to_remove.items())[:_MOST_NAMED]]
-        found = f"{len(status.to_remove)} images must be replaced ({'; '.join(reasons)})"
+        reasons = [f"{digest[:12]}: {reason}" for digest, reason in status.to_remove.items()]
+        found = f"{len(status.to_remove)} images must be replaced ({'; '.join(reasons[:_MOST_NAMED])})"
     else:
         found = f"{status.moved} images are counted for another bin or keyword than they were drawn for"
     raise WorkshopError(

@@ -252,7 +252,11 @@ def _answered_code(answer: str) -> str:
     if "<!DOCTYPE" in answer or "<!ENTITY" in answer:
         return ""
     for element in ElementTree.fromstring(answer):
-        fields = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in element}
+        fields = {}
+        for child in element:
+            # The tag of an element begins with its name space in braces.
+            field_name = child.tag.rpartition("}")[2]
+            fields[field_name] = (child.text or "").strip()
         if fields.get("QuestionIdentifier") == "code":
             return fields.get("FreeText", "")
     return ""

@@ -199,25 +199,24 @@ def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> T
 
 def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> Table:
     """The means of the latest revision of each set are those of the present counts; others are as sampled."""
-    reports: dict[int, Mapping[str, Any]] = {row.id: row.report for row in rows}
-    for status in statuses:
-        reports[status.revision.id] = status.report
-    records = [
-        {
+    present_reports = {status.revision.id: status.report for status in statuses}
+    records = []
+    for row in rows:
+        report: Mapping[str, Any] = present_reports.get(row.id, row.report)
+        record = {
             "set": row.set_name,
             "revision": row.number,
             "made": f"{row.made_at:%Y-%m-%d %H:%M}",
             "images": row.images,
-            "fallbacks": reports[row.id]["fallbacks"],
-            "short": sum(reports[row.id]["short"].values()),
-            "frequency": reports[row.id]["mean_frequency"],
-            "reference_frequency": reports[row.id]["reference_mean_frequency"],
+            "fallbacks": report["fallbacks"],
+            "short": sum(report["short"].values()),
+            "frequency": report["mean_frequency"],
+            "reference_frequency": report["reference_mean_frequency"],
             "strategy": row.sampling["strategy"],
             "state": "frozen" if row.frozen_at else "",
             "note": row.note,
         }
-        for row in rows
-    ]
+        records.append(record)
     columns = [
         *_texts("set"),
         *_counts("revision", "images"),
@@ -232,7 +231,8 @@ def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> T
     lead = []
     for status in statuses:
         lead.append(f"{status.revision.set_name}: {_state_of_set(status)}")
-        lead += [f"  {digest[:12]}: {reason}" for digest, reason in list(status.to_remove.items())[:_MOST_NAMED]]
+        reasons = [f"  {digest[:12]}: {reason}" for digest, reason in status.to_remove.items()]
+        lead += reasons[:_MOST_NAMED]
     notes = ["selected: mean selection frequency, beside that of the reference"]
     return Table(columns, records, title="sets", lead=lead, notes=notes)
 
@@ -293,14 +293,12 @@ def _frequency_text(frequency: float | None) -> str:
 
 
 def difference_table(change: Difference) -> Table:
-    records = [
-        {"change": "removed", "class": image.class_key, "image": image.digest, "why": reason}
-        for image, reason in change.removed
-    ]
-    records += [
-        {"change": "added", "class": image.class_key, "image": image.digest, "why": image.drawn_for}
-        for image in change.added
-    ]
+    """The images that a later revision lacks, with the reasons, then those that it adds, with what they stand for."""
+    records = []
+    for image, reason in change.removed:
+        records.append({"change": "removed", "class": image.class_key, "image": image.digest, "why": reason})
+    for image in change.added:
+        records.append({"change": "added", "class": image.class_key, "image": image.digest, "why": image.drawn_for})
     columns = [*_texts("change", "class", "image"), Column("why", "why, or drawn for")]
     title = f"{change.set_name}: revision {change.old} to {change.new}"
     lead = [f"{change.kept:,} kept, {len(change.removed)} removed, {len(change.added)} added"]

@@ -425,7 +425,9 @@ def difference(project: Project, set_name: str, old: int, new: int) -> Differenc
         reasons = _stored_reasons(session, set_name, old, new)
         reasons.update(exclusions(session, is_removed))
         for entry in session.scalars(select(PoolEntry).where(is_removed, PoolEntry.marks.any())):
-            marks = [f"{mark.kind}: {mark.note}" if mark.note else mark.kind for mark in entry.marks]
+            marks = []
+            for mark in entry.marks:
+                marks.append(f"{mark.kind}: {mark.note}" if mark.note else mark.kind)
             reasons[entry.id] = "; ".join(marks)
     added = tuple(image for entry, image in after.items() if entry not in before)
     removed = tuple((image, reasons.get(image.entry, "")) for image in removed_images)

@@ -252,9 +252,10 @@ class MatchedFrequency(Sampling):
                 histograms[image.class_key][self.bin_of(image)] += 1
         small_classes = [key for key in request.classes if histograms[key].total() < max(1, self.min_references)]
         if small_classes:
+            counts = [f"{key}: {histograms[key].total()}" for key in small_classes]
             raise WorkshopError(
                 f"too few annotated reference images in {len(small_classes)} classes",
-                found=", ".join(f"{key}: {histograms[key].total()}" for key in small_classes[:5]),
+                found=", ".join(counts[:5]),
                 expected=f"at least {self.min_references} with {self.min_annotations} annotations each",
                 hint="annotate more references, or lower min_references",
             )

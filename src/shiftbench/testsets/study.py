@@ -6,6 +6,7 @@ docs/test-set-candidates.md lists which part corresponds to which table or figur
 from __future__ import annotations
 
 import base64
+import re
 import string
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -113,8 +114,13 @@ class TestsetStudy:
 
 
 def _file_stem(title: str) -> str:
-    plain = "".join(character if character.isalnum() or character in "-." else " " for character in title.lower())
-    return "-".join(plain.split())
+    """A file name for a title, without spaces and marks.
+
+    >>> _file_stem("Top-1: val, then new")
+    'top-1-val-then-new'
+    """
+    words = re.split(r"[^\w.-]|_", title.lower())
+    return "-".join(word for word in words if word)
 
 
 @dataclass(frozen=True)

@@ -131,9 +131,9 @@ def _check_batches(augmentation: BatchAugmentation, results: list[CheckResult]) 
         fine = bool((mixed_targets >= -1e-6).all()) and bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4))
         require(fine, "targets are not shares of one", found=f"sums {sums.tolist()}", expected="1 for each image")
     with requirement("the batch is left as it is", results):
-        given = images.clone()
-        augmentation(given, targets.clone(), torch.Generator().manual_seed(_SEED))
-        require(bool(torch.equal(given, images)), "it changed the images that it was given", hint="work on a copy")
+        batch = images.clone()
+        augmentation(batch, targets.clone(), torch.Generator().manual_seed(_SEED))
+        require(bool(torch.equal(batch, images)), "it changed the images that it was given", hint="work on a copy")
     with requirement("the generator decides the result", results):
         again, again_targets = augmented(_SEED)
         same = bool(torch.equal(again, mixed)) and bool(torch.equal(again_targets, mixed_targets))

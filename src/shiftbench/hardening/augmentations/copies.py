@@ -189,7 +189,8 @@ def names_of_copies(paths: Sequence[str], copies: int, *, lossless: bool = False
     def numbered(name: PurePosixPath) -> list[str]:
         if copies == 1:
             return [str(name)]
-        return [str(name.with_name(f"{name.stem}-{number}{name.suffix}")) for number in range(1, copies + 1)]
+        file_names = [f"{name.stem}-{number}{name.suffix}" for number in range(1, copies + 1)]
+        return [str(name.with_name(file_name)) for file_name in file_names]
 
     return [numbered(PurePosixPath(name)) for name in unique_names(paths, renamed, same=str)]
 

@@ -444,18 +444,19 @@ def _budget(network: ImageNetwork, steps: int | None, seconds: float | None, sho
         total = steps or network.steps
         unit = "steps"
     begun = time.monotonic()
-    done = 0
-    shown = 0
+    steps_done = 0
+    amount_shown = 0
 
-    def used() -> float:
+    def used_share() -> float:
         if seconds is None:
-            return done / total
+            return steps_done / total
         return (time.monotonic() - begun) / seconds
 
     with progress_bar(f"training {network.kind} ({unit})", total, show=show) as advance:
-        while (share := used()) < 1 or not done:
+        # A slow machine makes one step at least, however little time it has.
+        while (share := used_share()) < 1 or steps_done == 0:
             yield min(share, 1.0)
-            done += 1
-            reached = int(min(used(), 1.0) * total)
-            advance(reached - shown)
-            shown = reached
+            steps_done += 1
+            amount = int(min(used_share(), 1.0) * total)
+            advance(amount - amount_shown)
+            amount_shown = amount

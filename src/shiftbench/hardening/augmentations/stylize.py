@@ -326,7 +326,8 @@ def stylize(
 
 def _style_files(folder: Path) -> list[Path]:
     """The images below a folder, in an order that every machine shares."""
-    files = [path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS) and path.is_file()]
+    candidates = [path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS)]
+    files = [path for path in candidates if path.is_file()]
     if not files:
         raise AugmentationError(
             f"no images of styles in {folder}", expected=f"files that end in {', '.join(EXTENSIONS)}"

@@ -153,7 +153,9 @@ class Experiment(Struct, frozen=True):
         variants = []
         for values in product(*grid.values()):
             combination = dict(zip(grid, values, strict=True))
-            name = "-".join(f"{key.split('.')[-1]}={value}" for key, value in combination.items())
+            # The table of a key adds nothing to the name: "lr=0.1" for "optimizer.lr".
+            words = [f"{key.split('.')[-1]}={value}" for key, value in combination.items()]
+            name = "-".join(words)
             changes = {**first.changes, **combination}
             if load_recipe(first.recipe, changes) != load_recipe(first.recipe, first.changes):
                 variants.append(Variant(name, first.recipe, first.name, changes=changes))

@@ -235,7 +235,8 @@ def _check_suite(
         fits = not any(multilabel)
         expected = "images with one label"
     elif experiment.metric == "mCE":
-        fits = all(setting.member is not None and setting.member.name in ALEXNET.errors for setting in shifted)
+        corruptions = [None if setting.member is None else setting.member.name for setting in shifted]
+        fits = all(corruption in ALEXNET.errors for corruption in corruptions)
         expected = "corruptions that AlexNet was evaluated under"
     elif experiment.metric == "mAP":
         fits = all(multilabel)

@@ -220,11 +220,11 @@ def _equal_recipes(runs: Sequence[PlannedRun]) -> list[str]:
         if run.seed == 0 and run.part == 0:
             recipe = json.dumps(structs.replace(run.recipe, about="", sources={}).as_dict())
             variants_by_recipe.setdefault(recipe, []).append(run.variant)
-    return [
-        f"trained alike at this scale: {', '.join(variants)}"
-        for variants in variants_by_recipe.values()
-        if len(variants) > 1
-    ]
+    notes = []
+    for variants in variants_by_recipe.values():
+        if len(variants) > 1:
+            notes.append(f"trained alike at this scale: {', '.join(variants)}")
+    return notes
 
 
 def _variant_result(
@@ -264,7 +264,9 @@ class _Part:
         self.names = names
         self.specs: dict[str, ResultSpec] = {result.setting: result.spec for result in evaluated.results}
         self.results = {(result.classifier, result.setting): result for result in evaluated.results}
-        self.reference = str(next(spec.reference for spec in self.specs.values() if spec.reference is not None))
+        # All shifted settings of a part have one reference, which was checked before the training.
+        references = [spec.reference for spec in self.specs.values() if spec.reference is not None]
+        self.reference = references[0]
         self.shifted = [name for name, spec in self.specs.items() if spec.reference == self.reference]
 
     def read(self, setting: str, *, confidence: bool = False, scores: bool = False) -> Iterator[Predictions]:
@@ -572,16 +574,17 @@ def _evidence(
     hypotheses = [Hypothesis(name, tuple(runs)) for name, runs in pairs.items()]
     evidence = weigh_hypotheses(hypotheses, data, level=level)
     evidence.sort(key=lambda row: list(pairs).index(row.hypothesis))
-    with_seeds = [
-        _over_images_and_seeds(row, pairs[row.hypothesis], measured.names, shifts[row.dataset], seeds, level)
-        for row in evidence
-    ]
-    # A verdict that the corrected p-value does not support is withdrawn.
-    adjusted = holm([np.nan if row.p is None else row.p for row in with_seeds])
-    return [
-        replace(row, p_holm=float(p), verdict=row.verdict if p <= 1 - level else "0")
-        for row, p in zip(with_seeds, adjusted, strict=True)
-    ]
+    with_seeds = []
+    for row in evidence:
+        hits = shifts[row.dataset]
+        with_seeds.append(_over_images_and_seeds(row, pairs[row.hypothesis], measured.names, hits, seeds, level))
+    corrected_p_values = holm([np.nan if row.p is None else row.p for row in with_seeds])
+    corrected = []
+    for row, p in zip(with_seeds, corrected_p_values, strict=True):
+        # A verdict that the corrected p-value does not support is withdrawn; so is one without a p-value, which is nan.
+        verdict = row.verdict if p <= 1 - level else "0"
+        corrected.append(replace(row, p_holm=float(p), verdict=verdict))
+    return corrected
 
 
 def _hypothesis_pairs(experiment: Experiment, seeds: int) -> dict[str, list[tuple[str, str]]]:

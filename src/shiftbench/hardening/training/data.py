@@ -60,12 +60,12 @@ class TrainingImages:
 
     def read(self, index: int) -> Pixels:
         """The image with this number; raises BadImageError if it cannot be read."""
-        place = self._locate(index)
-        source = place.images.source
+        position = self._locate(index)
+        source = position.images.source
         if isinstance(source, np.ndarray):
-            return source[place.number]  # type: ignore[no-any-return]
+            return source[position.number]  # type: ignore[no-any-return]
         dataset, geometry = source
-        pixels = dataset.read(place.number).pixels
+        pixels = dataset.read(position.number).pixels
         return pixels if geometry is None else geometry(pixels)
 
     def storage_groups(self) -> StorageGroups | None:
@@ -77,11 +77,11 @@ class TrainingImages:
 
     def image_id(self, index: int) -> str:
         """The name of an image; the name in a copy ends in the copy's number (``name@1``)."""
-        place = self._locate(index)
-        image_id = place.images.ids[place.number]
-        if place.copy == 0:
+        position = self._locate(index)
+        image_id = position.images.ids[position.number]
+        if position.copy == 0:
             return image_id
-        return f"{image_id}@{place.copy}"
+        return f"{image_id}@{position.copy}"
 
     def _locate(self, index: int) -> _Place:
         """Where the image with an index is: among the originals, or in one of their copies."""
@@ -322,8 +322,8 @@ def _check_classes(images: TrainingImages, *, empty_allowed: bool) -> None:
 
 def _check_selection(recipe: Recipe, validation: str | Dataset) -> None:
     """Raises if the best epochs are to be kept and there are no validation data to choose them by."""
-    given = isinstance(validation, Dataset) or bool(validation)
-    if not given and (recipe.train.keep == "best" or recipe.train.top):
+    has_validation = isinstance(validation, Dataset) or bool(validation)
+    if not has_validation and (recipe.train.keep == "best" or recipe.train.top):
         raise TrainingError(
             "the best epochs are chosen on validation data, and none is given",
             found=f"train.keep = {recipe.train.keep!r}, train.top = {recipe.train.top}",
@@ -355,9 +355,11 @@ def _copy(part: Part, images: TrainingImages, recipe: Recipe, show: bool) -> Tra
             found="data.uncropped, or more than data.memory_gb",
             hint="write them to disk by `shiftbench harden augment`, and name the folders in data.extra",
         )
-    # In the key of the cache, a network counts by the name of its file, wherever the file is.
-    files = NEEDS.get(part.name, ())
-    options = {key: Path(value).name if key in files else value for key, value in part.options.items()}
+    options = dict(part.options)
+    for key in NEEDS.get(part.name, ()):
+        # In the key of the cache, a network counts by the name of its file, wherever the file is.
+        if key in options:
+            options[key] = Path(options[key]).name
     pixels_key: list[object] = [images.fingerprint, recipe.data.size, recipe.data.resize]
     if recipe.data.preprocessing:
         pixels_key.append(evaluation_geometry(recipe.data).describe())

@@ -365,7 +365,8 @@ class TrainingRun:
 
     def _save(self) -> None:
         """Writes a checkpoint; refuses weights that are not finite, so that the last good checkpoint stays."""
-        if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
+        are_finite = [bool(torch.isfinite(weight).all()) for weight in self.model.parameters()]
+        if not all(are_finite):
             self._check(self._step_number() - 1, math.nan, "weights are")
         self.position.sums = self.devices.gathered(self.sums.tolist())
         if not self.devices.first:

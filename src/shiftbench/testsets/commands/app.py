@@ -150,12 +150,16 @@ def sample_command(
     if strategy is None and option:
         raise typer.BadParameter("requires --strategy", param_hint="--option")
     with at.opened() as project:
-        given, most = parse_options(option or []), project.configuration.annotation.annotators
-        chosen = None if strategy is None else make_sampling(strategy, **given)
-        if strategy is not None and getattr(chosen, "min_annotations", 0) > most and "min_annotations" not in given:
-            chosen = make_sampling(strategy, **given, min_annotations=most)  # no image gets more
+        sampling = None
+        if strategy is not None:
+            options = parse_options(option or [])
+            sampling = make_sampling(strategy, **options)
+            annotators = project.configuration.annotation.annotators
+            if "min_annotations" not in options and getattr(sampling, "min_annotations", 0) > annotators:
+                # The strategy's default asks for more answers than any image of this project gets.
+                sampling = make_sampling(strategy, **options, min_annotations=annotators)
         name = set_name or strategy or only_set(project)
-        revision, changed = sample(project, name, chosen, per_class=per_class, seed=seed, note=note)
+        revision, changed = sample(project, name, sampling, per_class=per_class, seed=seed, note=note)
         gap = unsearched(project)
     table.show(sampling_table(revision))
     if gap is not None:
@@ -180,19 +184,20 @@ def mark_command(
     with at.opened() as project:
         entry = find_candidate(project, image, class_key)
         if undo:
-            found = [one.id for one in marked_images(project, entry=entry)]
-            for number in found:
-                withdraw_mark(project, number)
-            report({"entry": entry, "withdrawn": len(found)}, "{withdrawn} marks withdrawn", json=json)
+            marks = marked_images(project, entry=entry)
+            for marked_image in marks:
+                withdraw_mark(project, marked_image.id)
+            report({"entry": entry, "withdrawn": len(marks)}, "{withdrawn} marks withdrawn", json=json)
             return
         kind: MarkKind = "near-duplicate" if near_duplicate else "blacklist"
-        done = {"mark": mark(project, entry, kind, note), "entry": entry, "kind": kind, "note": note}
-    report(done, "marked; create the next revision with `sample`", json=json)
+        number = mark(project, entry, kind, note)
+    values = {"mark": number, "entry": entry, "kind": kind, "note": note}
+    report(values, "marked; create the next revision with `sample`", json=json)
 
 
 @sets.command("diff")
 def diff_command(
-    chosen: SetOptions,
+    of_set: SetOptions,
     old: Annotated[int, typer.Argument(help="Number of a revision.")],
     new: Annotated[int, typer.Argument(help="Number of a later revision.")],
     table: TableOptions,
@@ -201,13 +206,13 @@ def diff_command(
     from shiftbench.testsets.reports import difference_table
     from shiftbench.testsets.revisions import difference
 
-    with chosen.opened() as (project, name):
+    with of_set.opened() as (project, name):
         table.show(difference_table(difference(project, name, old, new)))
 
 
 @sets.command("freeze")
 def freeze_command(
-    chosen: SetOptions,
+    of_set: SetOptions,
     allow: Annotated[
         list[str] | None,
         "Defect to accept, named on the card (repeatable): short (classes with too few images), unreviewed "
@@ -222,14 +227,23 @@ def freeze_command(
     """
     from shiftbench.testsets.freeze import DEFECTS, freeze
 
-    for one in allow or []:
-        choice(one, DEFECTS, "--allow")
-    with chosen.opened() as (project, name):
+    for defect in allow or []:
+        choice(defect, DEFECTS, "--allow")
+    with of_set.opened() as (project, name):
         frozen = freeze(project, name, allow=allow or ())
-    names = ("name", "revision", "images", "fingerprint", "references", "reference_fingerprint", "sampling")
-    done = {"folder": str(frozen.folder), "set": frozen.set_name, **{name: getattr(frozen, name) for name in names}}
-    report(done, "frozen: {images:,} images in {folder}, fingerprint {fingerprint}", json=json)
-    say(f"evaluate: {shell_command('eval', 'MODEL', '--suite', f'testset:{chosen.folder}', '-w', 'WORKSPACE')}")
+    values = {
+        "folder": str(frozen.folder),
+        "set": frozen.set_name,
+        "name": frozen.name,
+        "revision": frozen.revision,
+        "images": frozen.images,
+        "fingerprint": frozen.fingerprint,
+        "references": frozen.references,
+        "reference_fingerprint": frozen.reference_fingerprint,
+        "sampling": frozen.sampling,
+    }
+    report(values, "frozen: {images:,} images in {folder}, fingerprint {fingerprint}", json=json)
+    say(f"evaluate: {shell_command('eval', 'MODEL', '--suite', f'testset:{of_set.folder}', '-w', 'WORKSPACE')}")
     if frozen.references:
         sides = ("--x", f"{frozen.project}-reference", "--y", frozen.name)
         say(f"compare:  {shell_command('study', 'reproducibility', '-w', 'WORKSPACE', *sides)}")
@@ -248,9 +262,9 @@ def export_command(
     from shiftbench.testsets.frozen import frozen_sets, one_frozen
 
     frozen = one_frozen(frozen_sets(folder), set_name)
-    written = str(export(frozen, format, target))
-    report({"folder": written, "format": format, "set": frozen.set_name, "images": frozen.images},
-           "written: {folder}", json=json)  # fmt: skip
+    written = export(frozen, format, target)
+    values = {"folder": str(written), "format": format, "set": frozen.set_name, "images": frozen.images}
+    report(values, "written: {folder}", json=json)
 
 
 @sets.command("study")
@@ -299,6 +313,7 @@ app = Commands(
     "Typical order: init, import (candidates, and --reference), dedupe, tasks, invite, serve, status, sample, review, "
     "freeze; then `shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
 )
-for part in (candidates.app, serve.app, sets):
-    app.add_typer(part)
+for commands in (candidates.app, serve.app, sets):
+    # Without a name of its own, a group's commands stand directly below `testset`.
+    app.add_typer(commands)
 app.add_typer(follow_up.app, name="follow-up")

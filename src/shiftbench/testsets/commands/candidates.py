@@ -25,12 +25,15 @@ WordNetFolder = Annotated[
     "Folder of WordNet 3.0's data.noun and index.noun (default: $SHIFTBENCH_WORDNET, then where the package "
     "wordnet-base puts it).",
 ]
+#: Annotators may notice that the shares of blurred candidates and of blurred controls differ by more than this.
+_NOTICEABLE = 0.2
 _DAY = {"formats": ["%Y-%m-%d"], "metavar": "DATE"}
 Since = Annotated[datetime | None, _DAY, "Only images taken and uploaded from this day on."]
 Until = Annotated[datetime | None, _DAY, "Only images taken and uploaded up to this day."]
 
 
 def as_day(value: datetime | None) -> date | None:
+    """The day of a date that Typer has read, for which it makes a time at midnight."""
     return None if value is None else value.date()
 
 
@@ -70,9 +73,13 @@ def init_command(
     if wordnet or wordnet_folder is not None:
         configuration = described_by_wordnet(configuration, wordnet_folder)
     project = Project.create(at.folder, configuration, database=at.database)
-    made = {"folder": str(at.folder), "name": configuration.name, "classes": len(configuration.classes),
-            "database": project.database.shown}  # fmt: skip
-    report(made, "created {folder}: {classes} classes, database {database}", json=json)
+    values = {
+        "folder": str(at.folder),
+        "name": configuration.name,
+        "classes": len(configuration.classes),
+        "database": project.database.shown,
+    }
+    report(values, "created {folder}: {classes} classes, database {database}", json=json)
     if project.database.url.password is not None:
         say("the password is not stored: set SHIFTBENCH_DATABASE or ~/.pgpass for later commands")
     if not any(entry.definition for entry in configuration.classes):
@@ -86,12 +93,19 @@ def described_by_wordnet(configuration: Configuration, folder: Path | None) -> C
 
     wordnet = WordNet.read(folder)
     described = with_wordnet(configuration, wordnet)
-    known = synsets_of(wordnet, configuration.classes)
-    say(f"WordNet {wordnet.version}: definitions and near classes of {len(known)} of {len(described.classes)} classes")
-    named = [entry.title for entry in described.classes if entry.key in known and entry.key != known[entry.key].key]
-    if named:
-        say(f"looked up by name, most frequent sense; check testset.toml: {', '.join(named[:10])}")
-    unknown = [entry.title for entry in described.classes if entry.key not in known]
+    synsets = synsets_of(wordnet, configuration.classes)
+    say(
+        f"WordNet {wordnet.version}: definitions and near classes of {len(synsets)} of {len(described.classes)} classes"
+    )
+    looked_up_by_name = []
+    unknown = []
+    for entry in described.classes:
+        if entry.key not in synsets:
+            unknown.append(entry.title)
+        elif entry.key != synsets[entry.key].key:
+            looked_up_by_name.append(entry.title)
+    if looked_up_by_name:
+        say(f"looked up by name, most frequent sense; check testset.toml: {', '.join(looked_up_by_name[:10])}")
     if unknown:
         say(f"not in WordNet, add definitions to testset.toml: {', '.join(unknown[:10])}")
     return described
@@ -135,17 +149,23 @@ def queries_command(
             raise typer.BadParameter(f"{text!r} is not of the form CLASS=WORDS", param_hint="--alternative")
         by_hand[key].append(words)
     with at.opened() as project:
-        chosen = list(class_key or [])
+        classes = list(class_key or [])
         if below is not None:
-            few = [one.class_key for one in pool_counts(project) if one.candidates < below]
-            chosen = [key for key in few if not class_key or key in class_key]
-            if not chosen:
+            short_classes = [counts.class_key for counts in pool_counts(project) if counts.candidates < below]
+            classes = [key for key in short_classes if not class_key or key in class_key]
+            if not classes:
                 say(f"no class has fewer than {below} candidates")
                 return
         plan = query_plan(
-            project.configuration, WordNet.read(wordnet_folder), step=step, classes=chosen, images=images,
-            since=as_day(since) or SINCE, until=as_day(until), alternatives=by_hand,
-        )  # fmt: skip
+            project.configuration,
+            WordNet.read(wordnet_folder),
+            step=step,
+            classes=classes,
+            images=images,
+            since=as_day(since) or SINCE,
+            until=as_day(until),
+            alternatives=by_hand,
+        )
     table.show(plan)
 
 
@@ -189,21 +209,32 @@ def filter_command(
     with stoppable():
         models = [load_classifier(spec, trust=trust) for spec in classifiers]
         if recipe == "imagenet-a":
-            found = filter_adversarially(
-                open_dataset(source), models, space=classes, max_confidence=max_confidence,
-                per_confusion=per_confusion or None, folder=computed, workers=workers, show=not quiet,
-            )  # fmt: skip
+            filtration = filter_adversarially(
+                open_dataset(source),
+                models,
+                space=classes,
+                max_confidence=max_confidence,
+                per_confusion=per_confusion or None,
+                folder=computed,
+                workers=workers,
+                show=not quiet,
+            )
         else:
-            # Unknown classes: folders may have any name.
-            found = filter_out_of_distribution(
-                open_dataset(source, space="folders"), models, space=classes, min_confidence=min_confidence,
-                folder=computed, workers=workers, show=not quiet,
-            )  # fmt: skip
-        images = found.write(target)
-    table.show(found.funnel)
-    for image, why in found.unreadable[:5]:
-        say(f"skipped: {image}: {why}")
-    say(f"{len(found.shortlist)} images in {images}; their predictions are in {target / 'review.csv'}")
+            # The images are of classes that the models do not know, so folders may have any name.
+            filtration = filter_out_of_distribution(
+                open_dataset(source, space="folders"),
+                models,
+                space=classes,
+                min_confidence=min_confidence,
+                folder=computed,
+                workers=workers,
+                show=not quiet,
+            )
+        images = filtration.write(target)
+    table.show(filtration.funnel)
+    for image, reason in filtration.unreadable[:5]:
+        say(f"skipped: {image}: {reason}")
+    say(f"{len(filtration.shortlist)} images in {images}; their predictions are in {target / 'review.csv'}")
 
 
 @app.command("import")
@@ -248,16 +279,23 @@ def import_command(
     from shiftbench.testsets.reports import imported_table
 
     with at.opened() as project, stoppable():
-        chosen: str | Dataset = source
+        images: str | Dataset = source
         if per_class is not None:
             dataset = open_dataset(source, space=project.space)
-            chosen = some_per_class(dataset, per_class, seed=project.configuration.seed)
-        done = import_images(
-            project, chosen, "reference" if reference else "candidate", class_key=class_key, name=name,
-            since=as_day(since), until=as_day(until), workers=workers, progress=not quiet,
-        )  # fmt: skip
-    table.show(imported_table(done))
-    if done.new:
+            images = some_per_class(dataset, per_class, seed=project.configuration.seed)
+        imported = import_images(
+            project,
+            images,
+            "reference" if reference else "candidate",
+            class_key=class_key,
+            name=name,
+            since=as_day(since),
+            until=as_day(until),
+            workers=workers,
+            progress=not quiet,
+        )
+    table.show(imported_table(imported))
+    if imported.new:
         say(f"next: {shell_command('testset', 'dedupe', at.folder, '--against', 'ORIGINAL')}, then tasks")
 
 
@@ -283,8 +321,8 @@ def keywords_command(
 
     with at.opened() as project:
         images, labelled = label_keywords(project, open_dataset(source, space="folders"))
-        found = keyword_table(project)
-    table.show(found)
+        keywords = keyword_table(project)
+    table.show(keywords)
     say(f"{labelled:,} of {images:,} images without a keyword got one; {images - labelled:,} have no copy")
 
 
@@ -322,14 +360,14 @@ def dedupe_command(
     from shiftbench.testsets.revisions import unsearched
 
     with at.opened() as project, stoppable():
-        queue, new = suspect_near_duplicates(
+        queue, new_pairs = suspect_near_duplicates(
             project, against=against or (), show=not quiet, **search.options(), **where.options()
         )
         gap = unsearched(project)
     table.show(queue)
     if gap is not None:
         say(f"not searched: {gap}; name them with --against")
-    say(f"{new} new pairs to judge: {shell_command('testset', 'review', at.folder)}")
+    say(f"{new_pairs} new pairs to judge: {shell_command('testset', 'review', at.folder)}")
 
 
 @app.command("tasks")
@@ -342,18 +380,24 @@ def tasks_command(at: ProjectOptions, json: Json = False) -> None:
     from shiftbench.testsets.tasks import make_tasks
 
     with at.opened() as project:
-        made = make_tasks(project)
+        created = make_tasks(project)
         rules = project.configuration.annotation
         gap = unsearched(project)
-    found = {**asdict(made), "unsearched": gap}
-    report(found, "{tasks} new grids with {candidates:,} candidates and {references:,} controls", json=json)
+    values = {**asdict(created), "unsearched": gap}
+    report(values, "{tasks} new grids with {candidates:,} candidates and {references:,} controls", json=json)
     if gap is not None:
         against = ("--against", "ORIGINAL_TRAIN", "--against", "ORIGINAL_TEST")
         say(f"{gap}: {shell_command('testset', 'dedupe', at.folder, *against)}")
-    if made.few_references:
-        few = ", ".join(f"{key}: {count}" for key, count in list(made.few_references.items())[:5])
-        say(f"few references for matched sampling ({few}); {rules.references_per_class} per class are recommended")
-    if max(made.enlarged.values(), default=0) - min(made.enlarged.values(), default=0) > 0.2:  # annotators may notice
-        shares = " and ".join(f"{share:.0%} of the {role}s" for role, share in made.enlarged.items())
-        say(f"{shares} are smaller than their copies of {rules.copy_pixels} pixels. Blurred copies tell controls from "
-            "candidates: lower copy_pixels in testset.toml to the size of your references")  # fmt: skip
+    if created.few_references:
+        short_classes = [f"{key}: {count}" for key, count in created.few_references.items()]
+        say(
+            f"few references for matched sampling ({', '.join(short_classes[:5])}); {rules.references_per_class} per "
+            "class are recommended"
+        )
+    enlarged_shares = created.enlarged.values()
+    if max(enlarged_shares, default=0) - min(enlarged_shares, default=0) > _NOTICEABLE:
+        shares = " and ".join(f"{share:.0%} of the {role}s" for role, share in created.enlarged.items())
+        say(
+            f"{shares} are smaller than their copies of {rules.copy_pixels} pixels. Blurred copies tell controls from "
+            "candidates: lower copy_pixels in testset.toml to the size of your references"
+        )

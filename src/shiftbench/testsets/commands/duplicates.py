@@ -48,15 +48,16 @@ def duplicates_command(
     from shiftbench.testsets.near_duplicates import find_near_duplicates
     from shiftbench.testsets.near_duplicates.find import duplicate_effect, open_any
 
-    test, train = open_any(first, labels), open_any(second)
+    test = open_any(first, labels)
+    train = open_any(second)
     with stoppable():
-        queue = find_near_duplicates(
-            test, [train], within=False, show=not quiet, **search.options(), **where.options(),
-        )  # fmt: skip
-    effect = None if workspace is None else duplicate_effect(test, queue, workspace)
-    if effect is None:
+        queue = find_near_duplicates(test, [train], within=False, show=not quiet, **search.options(), **where.options())
+    if workspace is None:
         table.show(queue)
-    elif table.json:
+        return
+    effect = duplicate_effect(test, queue, workspace)
+    if table.json:
+        # Standard output holds a single JSON value.
         print_json({"duplicates": queue.as_data(), "accuracy": effect.as_data()})
     else:
         table.show(queue)

@@ -35,7 +35,7 @@ Seed = Annotated[int, "Seed of random draws."]
 
 @app.command("balance")
 def balance_command(
-    chosen: SetOptions,
+    of_set: SetOptions,
     workspace: WorkspacePath,
     classifier: ModelNames = None,
     per_class: Annotated[int | None, {"min": 1}, "Images per class (default: size of the smallest class)."] = None,
@@ -59,16 +59,17 @@ def balance_command(
     from shiftbench.testsets.followups.set_effects import balance_effect, class_balanced
     from shiftbench.testsets.freeze import predictions_on, require_frozen
 
-    with chosen.opened() as (project, name):
-        found = predictions_on(project, name, workspace, classifiers=classifier or ())
-        effect = balance_effect(found, per_class=per_class, seed=seed, level=level)
+    with of_set.opened() as (project, name):
+        predictions = predictions_on(project, name, workspace, classifiers=classifier or ())
+        effect = balance_effect(predictions, per_class=per_class, seed=seed, level=level)
         if export is not None:
-            whole = require_frozen(project, name, "balancing")
-            ids = class_balanced(whole.open(), per_class=per_class, seed=seed).ids
+            frozen = require_frozen(project, name, "balancing")
+            image_ids = class_balanced(frozen.open(), per_class=per_class, seed=seed).ids
 
             def fill(target: Path) -> None:
-                for image in ids:  # the ids of a frozen set are its files
-                    place_file(whole.folder / "images" / image, target / image)
+                for image_id in image_ids:
+                    # The ids of a frozen set are the paths of its files.
+                    place_file(frozen.folder / "images" / image_id, target / image_id)
 
             fill_folder(export, fill)
             say(f"written: {export}")
@@ -77,7 +78,7 @@ def balance_command(
 
 @app.command("hard")
 def hard_command(
-    chosen: SetOptions,
+    of_set: SetOptions,
     workspace: WorkspacePath,
     classifier: ModelNames = None,
     share: Annotated[float, "Share of images that count as hard; 0: images that all models misclassify."] = 0.05,
@@ -100,14 +101,15 @@ def hard_command(
     """
     from shiftbench.testsets.followups.hard_images import hard_images_of, hard_table, make_study
 
-    with chosen.opened() as (project, name):
+    with of_set.opened() as (project, name):
         hard = hard_images_of(project, name, workspace, classifier or (), share=share)
         table.show(hard_table(hard))
         if study is not None:
             grids = make_study(project, name, hard, study, participants=participants)
-            counts = " and ".join(f"{len(found.images)} {side}" for side, found in hard.items())
+            counts = " and ".join(f"{len(hard_images.images)} {side}" for side, hard_images in hard.items())
             say(f"created {study}: {grids} grids with {counts} images")
-            invite, serve = (shell_command("testset", verb, study) for verb in ("invite", "serve"))
+            invite = shell_command("testset", "invite", study)
+            serve = shell_command("testset", "serve", study)
             say(f"next: {invite} NAME ...; {serve}")
 
 
@@ -137,7 +139,7 @@ def human_command(
 
 @app.command("revisions")
 def revisions_command(
-    chosen: SetOptions,
+    of_set: SetOptions,
     classifiers: Annotated[list[str], typer.Argument(help="Models to evaluate; see `list classifiers`.")],
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     labels: Labels = None,
@@ -160,12 +162,18 @@ def revisions_command(
     from shiftbench.testsets.followups.set_effects import impact_of_revisions
     from shiftbench.testsets.freeze import all_revisions_dataset
 
-    with chosen.opened() as (project, name), stoppable():
+    with of_set.opened() as (project, name), stoppable():
         union, revisions = all_revisions_dataset(project, name)
         setting = Setting(union.name, union.name)
         run = evaluate(
-            classifiers, [setting], {union.name: union}, workspace, labels=labels, workers=workers, trust=trust,
+            classifiers,
+            [setting],
+            {union.name: union},
+            workspace,
+            labels=labels,
+            workers=workers,
+            trust=trust,
             progress=not quiet,
-        )  # fmt: skip
-        found = [run.workspace.read(result) for result in run.results]
-    table.show(impact_of_revisions(revisions, found, level=level))
+        )
+        predictions = [run.workspace.read(result) for result in run.results]
+    table.show(impact_of_revisions(revisions, predictions, level=level))

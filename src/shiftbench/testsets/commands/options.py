@@ -68,14 +68,20 @@ class DescriptorOptions:
     flips: Annotated[bool, "--flips", "Also search for mirror images."] = False
 
     def options(self) -> dict[str, Any]:
-        """Arguments of ``find_near_duplicates``, those that were given."""
-        limits = {name: float(value) for name, value in parse_options(self.threshold or []).items()}
-        given = {"by": self.by, "k": self.k, "thresholds": limits, "flips": self.flips}
-        return {name: value for name, value in given.items() if value}
+        """The arguments of ``find_near_duplicates`` that the user has stated; it has defaults for the others."""
+        thresholds = parse_options(self.threshold or [])
+        arguments: dict[str, Any] = {
+            "by": self.by,
+            "k": self.k,
+            "thresholds": {metric: float(value) for metric, value in thresholds.items()},
+            "flips": self.flips,
+        }
+        return {name: value for name, value in arguments.items() if value}
 
 
 @contextmanager
 def opened(folder: Path, database: str | None) -> Iterator[Project]:
+    """A context with the project of a folder, which is closed at the end."""
     from shiftbench.testsets import Project
 
     project = Project.open(folder, database=database)
@@ -91,12 +97,13 @@ def only_set(project: Project) -> str:
 
     names = set_names(project)
     if len(names) != 1:
-        known = f"one of {', '.join(names)}" if names else "no sets yet; create one with sample --strategy"
-        raise typer.BadParameter(f"name a set ({known})", param_hint="--set")
+        choices = f"one of {', '.join(names)}" if names else "no sets yet; create one with sample --strategy"
+        raise typer.BadParameter(f"name a set ({choices})", param_hint="--set")
     return names[0]
 
 
 def say(text: str) -> None:
+    """Print a message for people on stderr, as it is: names may hold what would be markup."""
     errors.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -109,7 +116,8 @@ def report(values: Mapping[str, object], message: str, *, json: bool) -> None:
 
 
 def parse_options(values: list[str]) -> dict[str, Any]:
-    """
+    """The options of a repeated flag, with values as JSON has them; a dotted name is an entry of a table.
+
     >>> parse_options(["threshold=0.6", "overrides.nail=0.5", "balanced=true"])
     {'threshold': 0.6, 'overrides': {'nail': 0.5}, 'balanced': True}
     """
@@ -124,9 +132,14 @@ def parse_options(values: list[str]) -> dict[str, Any]:
             parsed = json.loads(text)
         except ValueError:
             parsed = text
-        group, _, key = name.partition(".")
-        table, last = (options.setdefault(group, {}), key) if key else (options, name)
-        if not isinstance(table, dict) or last in table:
+        table: object = options
+        key = name
+        group, dot, entry = name.partition(".")
+        if dot and entry:
+            table = options.setdefault(group, {})
+            key = entry
+        # A name may also be taken by a plain value: threshold=0.5 leaves no table for threshold.nail=0.6.
+        if not isinstance(table, dict) or key in table:
             raise typer.BadParameter(f"{name} is given twice", param_hint="--option")
-        table[last] = parsed
+        table[key] = parsed
     return options

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from json import dumps as json_text
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlencode
 
 import typer
@@ -14,6 +14,9 @@ import typer
 from shiftbench.extend.commands import Commands, Json, TableOptions, errors, extra, output, print_json
 from shiftbench.extend.io import write_bytes
 from shiftbench.testsets.commands.options import Database, Folder, ProjectOptions, report
+
+if TYPE_CHECKING:
+    from shiftbench.testsets import Project
 
 app = Commands("")
 PORT = 8780
@@ -74,43 +77,83 @@ def review_command(
 
 
 def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool = False) -> None:
+    """Print the addresses of the pages and a personal link, and serve until Ctrl-C.
+
+    Args:
+        server: The project and its server.
+        reviewer: Whom the link is for; without one, it is for the lead, if none has signed in yet.
+        recruit: Whether people of a platform may join by a public link.
+    """
     from shiftbench.testsets import Project
     from shiftbench.testsets.accounts import invite
-    from shiftbench.testsets.recruiting import recruiting_token, signing_key
+    from shiftbench.testsets.recruiting import recruiting_token
 
     with extra("testsets", "the pages of the workshop"):
         from shiftbench.testsets.web import app as web
     origin = None if server.public_url is None else web.public_origin(server.public_url)
     project = Project.open(server.folder, database=server.database)
+    # The socket listens before anything is printed, so that a port that is in use creates no link.
     listener = web.bind(server.host, server.port)
-    loopback = web.is_loopback(server.host)
-    address = origin or f"http://{'localhost' if loopback else server.host}:{listener.getsockname()[1]}"
-    if origin is None and not loopback:
-        errors.print("warning: without HTTPS, sessions can be hijacked on the network", style="yellow")
+    is_local = web.is_loopback(server.host)
+    if origin is not None:
+        address = origin
+    else:
+        host = "localhost" if is_local else server.host
+        address = f"http://{host}:{listener.getsockname()[1]}"
+        if not is_local:
+            errors.print("warning: without HTTPS, sessions can be hijacked on the network", style="yellow")
     if reviewer is None:
         link = web.first_lead_link(project)
     else:
         link = invite(project, "reviewer", reviewer, days=web.LINK_DAYS)
-    joining = None if link is None else f"{address}/join/{link.token}"
-    recruiting = f"{address}/recruit/{recruiting_token(project)}" if recruit else None
-    if server.json:
-        print_json({"address": address, "name": link and link.name, "link": joining, "recruiting": recruiting})
-    else:
-        if link is not None:
-            _say(f"{link.name}: {joining}   (valid for one day, for one person)")
-        if recruiting is not None:
-            _say(f"recruiting: {recruiting}?PROLIFIC_PID=...   (for everybody)")
-            if project.configuration.recruiting.signed_links:
-                _say(f"signing key: {signing_key(project)}   (secret, for the platform)")
-        _say(f"{address}   (press Ctrl-C to stop)")
-    sys.stdout.flush()
+    addresses = _Addresses(
+        pages=address,
+        name=None if link is None else link.name,
+        joining=None if link is None else f"{address}/join/{link.token}",
+        recruiting=f"{address}/recruit/{recruiting_token(project)}" if recruit else None,
+    )
+    _print_addresses(addresses, project, as_json=server.json)
     write_bytes(server.folder / ADDRESS, f"{address}\n".encode())
     if server.open_browser:
-        typer.launch(joining or address)
+        typer.launch(addresses.joining or address)
     try:
         web.serve(project, listener, public_url=origin, recruiting=recruit)
     finally:
         project.close()
+
+
+@dataclass(frozen=True)
+class _Addresses:
+    """The URLs of a server: of its pages, of a personal link with the name of the person, and for recruited people."""
+
+    pages: str
+    name: str | None
+    joining: str | None
+    recruiting: str | None
+
+
+def _print_addresses(addresses: _Addresses, project: Project, *, as_json: bool) -> None:
+    from shiftbench.testsets.recruiting import signing_key
+
+    if as_json:
+        print_json(
+            {
+                "address": addresses.pages,
+                "name": addresses.name,
+                "link": addresses.joining,
+                "recruiting": addresses.recruiting,
+            }
+        )
+    else:
+        if addresses.joining is not None:
+            _say(f"{addresses.name}: {addresses.joining}   (valid for one day, for one person)")
+        if addresses.recruiting is not None:
+            _say(f"recruiting: {addresses.recruiting}?PROLIFIC_PID=...   (for everybody)")
+            if project.configuration.recruiting.signed_links:
+                _say(f"signing key: {signing_key(project)}   (secret, for the platform)")
+        _say(f"{addresses.pages}   (press Ctrl-C to stop)")
+    # Whoever reads the addresses from a pipe must not wait until the server ends.
+    sys.stdout.flush()
 
 
 def _say(text: str) -> None:
@@ -118,10 +161,14 @@ def _say(text: str) -> None:
 
 
 def _base(at: ProjectOptions, base: str | None) -> str:
-    """The given base URL of the pages, or where they were served last."""
-    served = at.folder / ADDRESS
-    last = served.read_text().strip() if served.is_file() else f"http://localhost:{PORT}"
-    return (base or last).rstrip("/")
+    """The base URL of the pages: as the user states it, else where they were served last."""
+    if not base:
+        last_address = at.folder / ADDRESS
+        if last_address.is_file():
+            base = last_address.read_text().strip()
+        else:
+            base = f"http://localhost:{PORT}"
+    return base.rstrip("/")
 
 
 @app.command("invite")
@@ -139,13 +186,19 @@ def invite_command(
 
     with at.opened() as project:
         base = _base(at, base)
-        wanted = [*(names or []), *([""] * people)] or [""]
-        made = [invite(project, role, name, days=days) for name in wanted]  # type: ignore[arg-type]
-    links = [
-        {"name": link.name, "role": link.role, "link": f"{base}/join/{link.token}",
-         "expires": link.expires_at.isoformat()}
-        for link in made
-    ]  # fmt: skip
+        # A link without a name is for whoever opens it. Without any option, one such link is made.
+        people_names = [*(names or []), *([""] * people)] or [""]
+        links = []
+        for name in people_names:
+            invitation = invite(project, role, name, days=days)  # type: ignore[arg-type]
+            links.append(
+                {
+                    "name": invitation.name,
+                    "role": invitation.role,
+                    "link": f"{base}/join/{invitation.token}",
+                    "expires": invitation.expires_at.isoformat(),
+                }
+            )
     if json:
         print_json(links)
         return
@@ -191,7 +244,8 @@ def close_command(
         classes = class_key
         if enough is not None:
             status = set_status(project, enough)
-            complete = [key for key in project.space.keys if key not in status.short and not status.removed[key]]
+            unmarked = [key for key in project.space.keys if not status.removed[key]]
+            complete = [key for key in unmarked if key not in status.short]
             classes = [*(class_key or ()), *complete]
         count = close(project, classes)
     report({"tasks": count}, "closed: {tasks} tasks", json=json)

@@ -181,10 +181,11 @@ def hard_images_of(
     share: float = HARDEST_SHARE,
 ) -> dict[str, HardImages]:
     """The hardest images of the references ("original") and of the set ("new"); requires a frozen set."""
-    return {
-        side: hardest_images(predictions_on(project, set_name, workspace, part, classifiers), share=share)
-        for side, part in SIDES.items()
-    }
+    hard = {}
+    for side, part in SIDES.items():
+        predictions = predictions_on(project, set_name, workspace, part, classifiers)
+        hard[side] = hardest_images(predictions, share=share)
+    return hard
 
 
 def hard_table(hard: Mapping[str, HardImages]) -> Table:

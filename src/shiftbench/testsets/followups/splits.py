@@ -120,8 +120,9 @@ def cross_validation_splits(
         fold = _deal_part(train, folds, fold_size, seed)
     # An array of objects, so that a mask can select ids, which stay Python strings.
     ids = np.array(train.ids, dtype=object)
-    return [
-        Split(
+    splits = []
+    for i in range(folds):
+        split = Split(
             name=f"split {i + 1}",
             seed=seed,
             train=tuple(ids[fold != i]),
@@ -129,8 +130,8 @@ def cross_validation_splits(
             test=tuple(ids[fold == i]),
             sources=sources,
         )
-        for i in range(folds)
-    ]
+        splits.append(split)
+    return splits
 
 
 def _deal_part(train: Dataset, folds: int, fold_size: int, seed: int) -> IntArray:

@@ -452,10 +452,9 @@ class _Search:
         suspected = []
         for mirrored, candidate_rows in views.items():
             searched = zip(candidate_rows[:-1], projections, projected, strict=True)
-            parts: list[_Nearest | _MostSimilar] = [
-                _Nearest(described, projection, rows, self.k, target is self.candidates)
-                for described, projection, rows in searched
-            ]
+            parts: list[_Nearest | _MostSimilar] = []
+            for described, projection, rows in searched:
+                parts.append(_Nearest(described, projection, rows, self.k, target is self.candidates))
             if self.by_ssim:
                 parts.append(self._most_similar(candidate_rows[-1], target_rows[-1], target))
             numbers = Numbers(candidate_rows[0].fingerprint, len(self.candidates))
@@ -524,21 +523,22 @@ class _Search:
             # One file that is a candidate of two classes is not a pair.
             if self.files and target is self.candidates and self.files[candidate] == self.files[reference]:
                 continue
-            suspected.append(
-                SuspectedPair(
-                    candidate=self.candidates.ids[candidate],
-                    candidate_index=candidate,
-                    target=target.name,
-                    reference=target.ids[reference],
-                    reference_index=reference,
-                    mirrored=mirrored,
-                    values={name: float(column[i]) for name, column in values.items()},
-                    suspicion=float(closeness[:, i].max()),
-                    reasons=tuple(
-                        metric.name for metric, value in zip(self.metrics, closeness[:, i], strict=True) if value >= 0
-                    ),
-                )
+            reasons = []
+            for metric, metric_closeness in zip(self.metrics, closeness[:, i], strict=True):
+                if metric_closeness >= 0:
+                    reasons.append(metric.name)
+            pair = SuspectedPair(
+                candidate=self.candidates.ids[candidate],
+                candidate_index=candidate,
+                target=target.name,
+                reference=target.ids[reference],
+                reference_index=reference,
+                mirrored=mirrored,
+                values={name: float(column[i]) for name, column in values.items()},
+                suspicion=float(closeness[:, i].max()),
+                reasons=tuple(reasons),
             )
+            suspected.append(pair)
         return suspected
 
 

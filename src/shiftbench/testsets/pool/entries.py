@@ -263,7 +263,9 @@ def pool_counts(project: Project) -> list[PoolCount]:
         for key, entry_role, count in session.execute(select(class_key, role, func.count()).group_by(class_key, role)):
             counts[key, entry_role] = count
         marked = dict(session.execute(select(class_key, func.count()).where(is_marked).group_by(class_key)).all())
-    return [
-        PoolCount(key, counts.get((key, CANDIDATE), 0), counts.get((key, REFERENCE), 0), marked.get(key, 0))
-        for key in project.space.keys
-    ]
+    pool = []
+    for key in project.space.keys:
+        candidates = counts.get((key, CANDIDATE), 0)
+        references = counts.get((key, REFERENCE), 0)
+        pool.append(PoolCount(key, candidates, references, marked.get(key, 0)))
+    return pool

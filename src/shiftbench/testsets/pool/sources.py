@@ -113,7 +113,8 @@ def _open_flat_folder(folder: Path, class_key: str) -> SourceImages:
     """All image files in and below a folder, as images of one class; hidden files are skipped."""
     if not folder.is_dir():
         raise WorkshopError(f"{folder} is not a folder", found="a file" if folder.exists() else "no such folder")
-    files = [path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS and not path.name.startswith(".")]
+    visible_paths = [path for path in folder.rglob("*") if not path.name.startswith(".")]
+    files = [path for path in visible_paths if path.suffix.lower() in EXTENSIONS]
     if not files:
         raise WorkshopError(f"no images in {folder}", expected=f"files in {' '.join(EXTENSIONS)}")
 
