@@ -112,7 +112,7 @@ def find_cause(
 
 
 def _causes(right: _Side, wrong: _Side, agree: NDArray[np.bool_]) -> Iterator[Cause]:
-    """Those that explain the different answers; the model that is probably wrong is changed first."""
+    """The faults that would explain the different answers; the model that is probably wrong is changed first."""
     order = _other_order(right, wrong, agree)
     if order is not None:
         yield order

@@ -710,17 +710,19 @@ class _Search:
     def pruned(self, candidate: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring:
         """Without the changes that do not help on these images, which were not searched."""
         wiring = candidate
-        simpler = self._as_good(wiring, present, rows)
+        simpler = self._simpler(wiring, present, rows)
         while simpler is not None:
             wiring = simpler
-            simpler = self._as_good(wiring, present, rows)
+            simpler = self._simpler(wiring, present, rows)
         return wiring
 
-    def _as_good(self, candidate: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring | None:
-        """One change less, if that is not clearly worse."""
+    def _simpler(self, candidate: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring | None:
+        """The candidate with one change taken back that does not clearly help; None if each one does."""
         for simpler in reverted(candidate, present):
+            if simpler == candidate:
+                continue
             trial = self.trial(simpler, rows)
-            if simpler != candidate and trial is not None and not self.accepted(candidate, rows).beats(trial, _PART_Z):
+            if trial is not None and not self.accepted(candidate, rows).beats(trial, _PART_Z):
                 return simpler
         return None
 

@@ -474,13 +474,13 @@ class Monitor:
             hint="pass another name=... or workspace=..., so that numbers of different images do not mix",
         )
 
-    def _rows_of(self, done: _Epoch) -> list[ScoreRow]:
+    def _rows_of(self, evaluated: _Epoch) -> list[ScoreRow]:
         """The scores of an epoch, computed once."""
-        if done.epoch not in self._rows:
-            keys = set(done.results)
-            results = [result for result in self.workspace.results([done.model]) if result.key in keys]
-            self._rows[done.epoch] = score_rows(Run(self.workspace, results))
-        return self._rows[done.epoch]
+        if evaluated.epoch not in self._rows:
+            keys = set(evaluated.results)
+            results = [result for result in self.workspace.results([evaluated.model]) if result.key in keys]
+            self._rows[evaluated.epoch] = score_rows(Run(self.workspace, results))
+        return self._rows[evaluated.epoch]
 
     @contextmanager
     def _own_warnings(self) -> Iterator[None]:

@@ -62,9 +62,9 @@ class TensorBoardSink:
     """Writes event files with torch's SummaryWriter; a writer that is given stays open."""
 
     def __init__(self, target: Any = "") -> None:
-        self.own = isinstance(target, str)
+        self._opened_here = isinstance(target, str)
         self.writer = target
-        if self.own:
+        if self._opened_here:
             library = required("torch.utils.tensorboard", _EXTRA, "logging to TensorBoard", "tensorboard")
             self.writer = library.SummaryWriter(target or None)
 
@@ -74,7 +74,7 @@ class TensorBoardSink:
         self.writer.flush()
 
     def close(self) -> None:
-        if self.own:
+        if self._opened_here:
             self.writer.close()
 
 
@@ -85,7 +85,7 @@ class MlflowSink:
     def __init__(self, uri: str = "") -> None:
         mlflow = required("mlflow", _EXTRA, "logging to MLflow")
         active = mlflow.active_run()
-        self.own = active is None
+        self._opened_here = active is None
         try:
             self.client = mlflow.MlflowClient(uri or None)
             self.run_id: str = self._new_run() if active is None else active.info.run_id
@@ -112,7 +112,7 @@ class MlflowSink:
             self.client.log_metric(self.run_id, accepted_name, value, step=step)
 
     def close(self) -> None:
-        if self.own:
+        if self._opened_here:
             self.client.set_terminated(self.run_id)
 
 
@@ -122,9 +122,9 @@ class WandbSink:
 
     def __init__(self, project: str = "") -> None:
         wandb = required("wandb", _EXTRA, "logging to Weights & Biases")
-        self.own = wandb.run is None
+        self._opened_here = wandb.run is None
         self.run = wandb.run
-        if self.own:
+        if self._opened_here:
             mode = os.environ.get("WANDB_MODE", "offline")
             self.run = wandb.init(project=project or "shiftbench", mode=mode)
         self._defined: set[str] = set()
@@ -137,5 +137,5 @@ class WandbSink:
         self.run.log({**metrics, _WANDB_STEP: step})
 
     def close(self) -> None:
-        if self.own:
+        if self._opened_here:
             self.run.finish()

@@ -146,6 +146,7 @@ class RayExecutor(Executor):
 
     def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
         ray = _import_ray()
+        # Models with other needs, such as a GPU, get workers of their own: each group is a part of the job.
         divided = job.divided(items, lambda name: _needs_of(name, self.resources))
         reader = job.reader(self.reader_cpus) if self.reader_cpus else None
         with self.kept(), _reading(ray, reader, self.reader_cpus) as readers:
@@ -290,8 +291,10 @@ class _Group:
         Without a number of workers, one more than the cluster has room for is always in Ray's queue, for machines that
         join later.
         """
-        missing = self.workers - self.computing if self.workers else 1
-        return min(missing, len(self.agenda)) - self.starting
+        wanted = 1
+        if self.workers:
+            wanted = self.workers - self.computing
+        return min(wanted, len(self.agenda)) - self.starting
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,7 @@ class _Divisor:
 
     @classmethod
     def of(cls, baseline: Baseline | Grid | None) -> _Divisor:
+        """What a baseline means: published errors, the predictions of a model, or None for errors as they are."""
         if baseline is None:
             return cls("")
         if isinstance(baseline, Baseline):

@@ -273,9 +273,10 @@ def _result_pairs(results: Sequence[Result], in_set: str, out_set: str) -> list[
     for title, in_results in by_title[in_set].items():
         pairs += itertools.product(in_results, by_title[out_set].get(title, ()))
     if not pairs:
+        models_of_sets = [f"{name}: {', '.join(sorted(titles))}" for name, titles in by_title.items()]
         raise ShiftbenchError(
             "no model has seen both sets",
-            found="; ".join(f"{name}: {', '.join(sorted(titles))}" for name, titles in by_title.items()),
+            found="; ".join(models_of_sets),
             hint="evaluate the same model on both",
         )
     return pairs

@@ -109,10 +109,10 @@ def version_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
     notes = []
     for versions in by_name.values():
         if len(versions) > 1:
-            dated_titles = [
-                f"{title} ({dates.get(version.record.version, 'date not recorded')})"
-                for title, version in versions.items()
-            ]
+            dated_titles = []
+            for title, version in versions.items():
+                date = dates.get(version.record.version, "date not recorded")
+                dated_titles.append(f"{title} ({date})")
             notes.append(f"{named(dated_titles)} differ in {named(differences(list(versions.values())))}")
     return notes
 

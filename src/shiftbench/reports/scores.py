@@ -238,9 +238,9 @@ class ScoreGrid:
                     headings.setdefault((model, score.n), {})[column.heading] = None
         if not headings:
             return []
-        parts = [
-            f"{model} n = {formatting.count(n)} in {listed(columns, 3)}" for (model, n), columns in headings.items()
-        ]
+        parts = []
+        for (model, n), columns in headings.items():
+            parts.append(f"{model} n = {formatting.count(n)} in {listed(columns, 3)}")
         return [f"* another number of images than its column: {listed(parts, 3)}"]
 
     def _estimate_notes(self) -> list[str]:

@@ -222,7 +222,10 @@ def interventions_table(study: Study, means: Sequence[GroupMean], by: str, level
         row = by_group.setdefault((mean.shift, mean.group), {"shift": mean.shift, "group": mean.group})
         row[f"{mean.measure}_models"] = mean.n
         row |= _with_ends(mean.measure, mean.mean, finite_or_none(mean.low), finite_or_none(mean.high))
-    ungrouped = [name for name in study.results.models if not (study.models and study.models.column(name, by))]
+    ungrouped = []
+    for model in study.results.models:
+        if not (study.models and study.models.column(model, by)):
+            ungrouped.append(model)
     notes = [
         "rho: accuracy beyond the line of the baseline models; tau: beyond the base model; percentage points",
         f"means with {formatting.level_text(level)} t intervals over the models of a {by}",
@@ -330,23 +333,21 @@ def colour_table(effects_of_models: Mapping[str, Sequence[ColourEffect]], level:
         _percent_column("lost", "of right ones lost %"),
     ]
     rows = []
+    lead = []
     for model, effects in effects_of_models.items():
+        # All variants of a model are of the same images.
+        lead.append(f"{model}: {effects[0].wrong} images wrong and {effects[0].right} right as they are")
         for effect in effects:
-            rows.append(
-                {
-                    "model": model,
-                    "variant": effect.variant,
-                    "wrong": effect.wrong,
-                    "right": effect.right,
-                    **_share("disappears", effect.disappears, effect.wrong, level),
-                    **_share("corrected", effect.corrected, effect.wrong, level),
-                    **_share("lost", effect.lost, effect.right, level),
-                }
-            )
-    lead = [
-        f"{model}: {effects[0].wrong} images wrong and {effects[0].right} right as they are"
-        for model, effects in effects_of_models.items()
-    ]
+            row = {
+                "model": model,
+                "variant": effect.variant,
+                "wrong": effect.wrong,
+                "right": effect.right,
+                **_share("disappears", effect.disappears, effect.wrong, level),
+                **_share("corrected", effect.corrected, effect.wrong, level),
+                **_share("lost", effect.lost, effect.right, level),
+            }
+            rows.append(row)
     notes = [
         "hue n: all hues rotated by n degrees; any: whether one of the variants does it",
         f"{formatting.level_text(level)} Clopper-Pearson intervals",

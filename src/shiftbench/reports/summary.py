@@ -159,10 +159,10 @@ class ModelSummary:
         """The settings with the lowest accuracy; those with published models are among the published facts."""
         placed = {placement.setting for placement in self.placements}
         unpublished = [(setting, score) for setting, score in self.shifted if setting not in placed]
-        return [
-            SummaryLine("shifted", *shown_score(score), setting, _sortable(score))
-            for setting, score in unpublished[:_MAX_ITEMS]
-        ]
+        lines = []
+        for setting, score in unpublished[:_MAX_ITEMS]:
+            lines.append(SummaryLine("shifted", *shown_score(score), setting, _sortable(score)))
+        return lines
 
     def _published_facts(self) -> list[SummaryLine]:
         facts = []
@@ -277,7 +277,8 @@ def summarise(
     models = []
     for title, model_run in run.by_model().items():
         models.append(_model(title, model_run, placements, level))
-    warnings = tuple(str(warning) for warning in [*run.trained_on(), *run.warnings()] if not warning.is_note)
+    all_warnings = [*run.trained_on(), *run.warnings()]
+    warnings = tuple(str(warning) for warning in all_warnings if not warning.is_note)
     return RunSummary(tuple(models), warnings, next_commands(run, command, placements), level)
 
 
@@ -336,11 +337,15 @@ def _shifted_scores(
 def clean_result(results: Sequence[Result]) -> Result:
     """The result without shift that most of the others refer to; the first one if none is without."""
     references = Counter(result.spec.reference for result in results)
-    unshifted = [result for result in results if result.spec.reference is None and result.spec.shift.kind == "none"]
-    return max(
-        unshifted or results,
-        key=lambda result: (result.spec.judged_by_image, references[result.setting]),
-    )
+    unshifted = []
+    for result in results:
+        if result.spec.reference is None and result.spec.shift.kind == "none":
+            unshifted.append(result)
+
+    def rank(result: Result) -> tuple[bool, int]:
+        return result.spec.judged_by_image, references[result.setting]
+
+    return max(unshifted or results, key=rank)
 
 
 def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
@@ -374,11 +379,12 @@ def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
     pairs = Counter(zip(labels[wrong].tolist(), predicted[wrong].tolist(), strict=True))
     names = predictions.space.names
     class_sizes = np.bincount(labels, minlength=len(predictions.space))
+    # Equally frequent mistakes come in the order of the classes.
     ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [
-        Confusion(names[label], names[prediction], n, int(class_sizes[label]))
-        for (label, prediction), n in ordered[:most]
-    ]
+    frequent = []
+    for (label, prediction), n in ordered[:most]:
+        frequent.append(Confusion(names[label], names[prediction], n, int(class_sizes[label])))
+    return frequent
 
 
 def _corruptions(family: FamilyResults, level: float) -> CorruptionSummary | None:
@@ -403,7 +409,14 @@ def _corruptions(family: FamilyResults, level: float) -> CorruptionSummary | Non
 def next_commands(
     run: StoredResults, command: Sequence[str] = (), placements: Placements | None = None, *, report: bool = True
 ) -> tuple[str, ...]:
-    """Three commands that make sense now, with the user's own paths; ``report`` is for those who do not read one."""
+    """The next few commands that make sense now, with the user's own paths.
+
+    Args:
+        run: The results that there are.
+        command: The ``eval`` command that made them; by default, as it is recorded.
+        placements: Where the models stand among published ones, where that is known.
+        report: Whether to suggest a report; a report itself does not.
+    """
     if not run.results:
         return ()
     clean = clean_result(run.results)
@@ -439,9 +452,11 @@ def next_commands(
 
 def _repeatable_record(run: StoredResults, result: Result) -> RunRecord | None:
     """The last command that made the result, if its relative paths mean the same here."""
-    records = [record for record in run.history.makers(result) if record.kind == "evaluate" and record.command]
-    if records and records[-1].folder == str(Path.cwd()):
-        return records[-1]
+    evaluations = [record for record in run.history.makers(result) if record.kind == "evaluate"]
+    # Runs that were started from Python have no command.
+    typed = [record for record in evaluations if record.command]
+    if typed and typed[-1].folder == str(Path.cwd()):
+        return typed[-1]
     return None
 
 

@@ -547,6 +547,7 @@ class ModelView:
         return self.ready.ids
 
     def square(self) -> int | None:
+        """The side of the square input that perturbation sequences are cropped to; None for a model without a crop."""
         crop = self.classifier.preprocessing.geometry.crop
         if isinstance(crop, tuple):
             raise ClassifierError(

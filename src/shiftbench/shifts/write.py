@@ -314,16 +314,22 @@ class CorruptedCopies(Variants):
 
 
 def _enter(folder: Path, shifts: Sequence[Corruption], content: Content) -> None:
-    """Add corruptions to the record; one that was made in another way is refused."""
+    """Add corruptions to the record of a folder, as unfinished.
+
+    A folder may get further corruptions and severities later. A corruption that is recorded must be made in the same
+    way again, whatever its severity; StoreError if it is not.
+    """
     entries = content.setdefault("corruptions", {})
+    unfinished = set(content.get("unfinished", ()))
     for shift in shifts:
         description = plain(shift.describe())
         common = {key: value for key, value in description.items() if key not in _OF_SEVERITY}
         entry = entries.setdefault(shift.corruption, {**common, "severities": {}})
-        before = {key: value for key, value in entry.items() if key != "severities"}
-        check_recipe(folder, {shift.corruption: before}, {shift.corruption: common})
+        recorded_common = {key: value for key, value in entry.items() if key != "severities"}
+        check_recipe(folder, {shift.corruption: recorded_common}, {shift.corruption: common})
         entry["severities"][f"{shift.severity:g}"] = {"parameters_224": description.get("parameters_224")}
-    content["unfinished"] = sorted({*content.get("unfinished", ()), *(shift.name for shift in shifts)})
+        unfinished.add(shift.name)
+    content["unfinished"] = sorted(unfinished)
     # Versions are recorded but not compared, because the pixels follow the generator's version.
     software = {"shiftbench": __version__, "pillow": PIL.__version__}
     recorded = content.setdefault("software", [])

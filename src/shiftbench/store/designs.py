@@ -172,7 +172,12 @@ def part_specs(first: Result, parts: Sequence[DesignPart], passes: int) -> list[
 
 
 def _parts(workspace: Workspace, results: Sequence[Result]) -> list[Result]:
-    """The settings that the passes of one design estimate; the passes themselves if no record lists its settings."""
+    """The settings that a design estimates, each as a result; the passes if no record lists its settings.
+
+    Args:
+        workspace: The workspace that holds the passes.
+        results: All passes of one model under one design, in their order.
+    """
     first = results[0]
     passes = DesignPasses(tuple(results))
     record = workspace.setting_record(first)

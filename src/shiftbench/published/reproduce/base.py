@@ -196,7 +196,8 @@ class Claim:
         rows = [self._check_number(name, row, data) for name, row in zip(names(printed), printed, strict=True)]
         checked = Checked(self, tuple(rows))
         if self.kind == PUBLIC and data.study is None and data.run is not None and checked.any_recomputed:
-            # What the package alone does not give comes from the workspace's predictions.
+            # Did the numbers come from data of this package, as the claim says, or from the workspace's predictions? A
+            # check without the workspace tells.
             without_workspace = self.check(replace(data, run=None))
             if not without_workspace.any_recomputed:
                 source = f"the workspace, in place of {self.source}"

@@ -292,7 +292,7 @@ def _against(
     accuracies: dict[str, list[float | None]] = {}
     if isinstance(original, BinnedAccuracies):
         for model, model_bins in original.by_model.items():
-            accuracies[model] = [each.accuracy for each in model_bins]
+            accuracies[model] = [frequency_bin.accuracy for frequency_bin in model_bins]
     else:
         for model, accuracy in original.items():
             accuracies[model] = [accuracy] * len(binned.mean)

@@ -249,7 +249,8 @@ class RunFigures:
             return draw(*arguments, **options)
 
     def _predictions(self, setting: str | None) -> list[Predictions]:
-        return [self._run.workspace.read(result) for result in self._run.of_setting(setting or self._run.settings[0])]
+        results = self._run.of_setting(setting or self._run.settings[0])
+        return [self._run.workspace.read(result) for result in results]
 
 
 @contextmanager
