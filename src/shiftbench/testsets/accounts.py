@@ -26,7 +26,18 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from shiftbench.testsets.database import EXPIRED, LEASED, SUBMITTED, Account, Assignment, Base, Invitation, SignIn, Task
+from shiftbench.testsets.database import (
+    EXPIRED,
+    LEASED,
+    SUBMITTED,
+    Account,
+    Assignment,
+    Base,
+    Invitation,
+    SignIn,
+    Task,
+    repeated_after_deadlock,
+)
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.frequencies import recount
 from shiftbench.testsets.project import Project, record
@@ -236,6 +247,7 @@ def change_password(project: Project, account_id: int, password: str, *, old: st
         record(project, session, "password", by=account_id)
 
 
+@repeated_after_deadlock
 def exclude(
     project: Project, account_id: int, because: str, *, by: int | None = None, back: bool = False, action: str = ""
 ) -> int:
@@ -270,9 +282,9 @@ def _move_places(session: Session, account_id: int, states: Collection[str], *, 
     """Add ``places`` to each task that the account has in one of these states; returns the tasks. Leases end."""
     query = select(Assignment).where(Assignment.account_id == account_id, Assignment.state.in_(states))
     # Ordered by task, like everywhere that several are locked, to rule out deadlocks.
-    assignments = session.scalars(query.order_by(Assignment.task_id).with_for_update()).all()
+    assignments = session.scalars(query.order_by(Assignment.task_id).with_for_update(key_share=True)).all()
     tasks = [assignment.task_id for assignment in assignments]
-    session.execute(select(Task.id).where(Task.id.in_(tasks)).order_by(Task.id).with_for_update())
+    session.execute(select(Task.id).where(Task.id.in_(tasks)).order_by(Task.id).with_for_update(key_share=True))
     session.execute(update(Task).where(Task.id.in_(tasks)).values(places_left=Task.places_left + places))
     for assignment in assignments:
         if assignment.state == LEASED:

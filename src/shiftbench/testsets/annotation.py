@@ -38,6 +38,7 @@ from shiftbench.testsets.database import (
     SelectedSlot,
     Slot,
     Task,
+    repeated_after_deadlock,
 )
 from shiftbench.testsets.digests import answer_digest
 from shiftbench.testsets.errors import (
@@ -144,6 +145,7 @@ class OwnProgress:
         return round(self.seconds * self.open_tasks / 60)
 
 
+@repeated_after_deadlock
 def next_task(project: Project, annotator: int, *, class_key: str | None = None) -> AnnotationGrid | None:
     """The task that the annotator holds, or a new one; None if none is left for them.
 
@@ -159,7 +161,7 @@ def next_task(project: Project, annotator: int, *, class_key: str | None = None)
             require(session, annotator, ANNOTATORS, lock=True)
             assignment = _held(session, annotator)
             if assignment is None:
-                task = session.scalars(best_task.with_for_update(skip_locked=True)).first()
+                task = session.scalars(best_task.with_for_update(skip_locked=True, key_share=True)).first()
                 if task is not None:
                     assignment = _lease(project, session, annotator, task)
                 elif session.scalars(best_task).first() is None:
@@ -212,6 +214,20 @@ def submit(
 
     Repeating the same answer changes nothing; a different one is refused.
     """
+    # The answer may be read twice.
+    answer = selected if isinstance(selected, Mapping) else list(selected)
+    return _submit(project, annotator, task, answer, remarks)
+
+
+@repeated_after_deadlock
+def _submit(
+    project: Project,
+    annotator: int,
+    task: str,
+    selected: Collection[str] | Mapping[str, str],
+    remarks: Remarks | None,
+) -> Receipt:
+    """As :func:`submit`."""
     with project.writing() as session:
         assignment = _own(session, annotator, task, lock=True)
         slots = _shown_slots(project, session, assignment)
@@ -323,6 +339,7 @@ class WithdrawnAnswer(NamedTuple):
     remarks: Remarks
 
 
+@repeated_after_deadlock
 def reopen(project: Project, annotator: int, task: str) -> WithdrawnAnswer:
     """Withdraw the annotator's own answer while its lease lasts.
 
@@ -366,6 +383,7 @@ def last_answer(project: Project, annotator: int) -> str | None:
         return session.scalars(query.where(Assignment.expires_at > project.now())).first()
 
 
+@repeated_after_deadlock
 def give_back(project: Project, annotator: int, task: str) -> None:
     """Return a task to the queue; raises AnsweredError if it is answered."""
     with project.writing() as session:
@@ -375,6 +393,7 @@ def give_back(project: Project, annotator: int, task: str) -> None:
         _return_place(session, assignment)
 
 
+@repeated_after_deadlock
 def give_back_held(project: Project, annotator: int) -> None:
     """Return the task that the annotator holds, if any."""
     with project.writing() as session:
@@ -408,6 +427,7 @@ def examples(project: Project, annotator: int, task: str) -> tuple[str, ...]:
         return tuple(_examples(project, session, _own(session, annotator, task)))
 
 
+@repeated_after_deadlock
 def renew(project: Project, annotator: int, task: str) -> datetime:
     """Extend the lease of an active annotator, up to four leases in total; returns the new end."""
     with project.writing() as session:
@@ -419,6 +439,7 @@ def renew(project: Project, annotator: int, task: str) -> datetime:
         return assignment.expires_at
 
 
+@repeated_after_deadlock
 def return_expired(project: Project) -> int:
     """Return tasks with expired leases to the queue; the number of tasks. Called by ``next_task``."""
     expired = select(Assignment).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
@@ -428,7 +449,8 @@ def return_expired(project: Project) -> int:
             return 0
     with project.writing() as session:
         # Ordered by task to rule out deadlocks; what somebody else is returning right now is skipped.
-        query = expired.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE).with_for_update(skip_locked=True)
+        query = expired.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE)
+        query = query.with_for_update(skip_locked=True, key_share=True)
         assignments = session.scalars(query).all()
         for assignment in assignments:
             _return_place(session, assignment)
@@ -503,7 +525,7 @@ def _own(session: Session, annotator: int, task: str, *, lock: bool = False) -> 
     require(session, annotator, ANNOTATORS, lock=lock)
     query = select(Assignment).where(Assignment.token == task, Assignment.account_id == annotator)
     if lock:
-        query = query.with_for_update()
+        query = query.with_for_update(key_share=True)
     assignment = session.scalars(query).first()
     if assignment is None:
         raise UnknownTaskError("unknown task")
@@ -526,7 +548,7 @@ def _return_place(session: Session, assignment: Assignment) -> None:
     """End a lease, so that somebody else can take the task; nothing happens if it has ended."""
     if assignment.state == LEASED:
         assignment.state = EXPIRED
-        task = session.scalars(select(Task).where(Task.id == assignment.task_id).with_for_update()).one()
+        task = session.scalars(select(Task).where(Task.id == assignment.task_id).with_for_update(key_share=True)).one()
         task.places_left += 1
         session.flush()
 

@@ -11,7 +11,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from shiftbench.testsets.accounts import LEADS, permit
-from shiftbench.testsets.database import EXPIRED, LEASED, Assignment, Task
+from shiftbench.testsets.database import EXPIRED, LEASED, Assignment, Task, repeated_after_deadlock
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import recount
 from shiftbench.testsets.locks import alone
@@ -28,19 +28,21 @@ def reopen(project: Project, classes: Collection[str] | None = None, *, by: int 
     return _set_closed(project, classes, by, closed=False)
 
 
+@repeated_after_deadlock
 def _set_closed(project: Project, classes: Collection[str] | None, by: int | None, *, closed: bool) -> int:
     query = _tasks(project, classes)
     query = query.where(Task.closed_at.is_(None) if closed else Task.closed_at.is_not(None))
     action = "close" if closed else "reopen"
     with alone(project, action, by=by), project.writing() as session:
         permit(session, by, LEADS)
-        tasks = session.scalars(query.with_for_update()).all()
+        tasks = session.scalars(query.with_for_update(key_share=True)).all()
         for task in tasks:
             task.closed_at = project.now() if closed else None
         record(project, session, action, by=by, classes=_named(classes), tasks=len(tasks))
         return len(tasks)
 
 
+@repeated_after_deadlock
 def top_up(project: Project, annotators: int, classes: Collection[str] | None = None, *, by: int | None = None) -> int:
     """Ask for so many annotators per grid, of some classes or of all; returns the number of changed tasks.
 
@@ -51,7 +53,7 @@ def top_up(project: Project, annotators: int, classes: Collection[str] | None = 
     query = _tasks(project, classes).where(Task.wished != annotators)
     with alone(project, "top-up", by=by), project.writing() as session:
         permit(session, by, LEADS)
-        tasks = session.scalars(query.with_for_update()).all()
+        tasks = session.scalars(query.with_for_update(key_share=True)).all()
         before = sorted({task.wished for task in tasks})
         for task in tasks:
             task.places_left += annotators - task.wished
@@ -69,6 +71,7 @@ def top_up(project: Project, annotators: int, classes: Collection[str] | None = 
         return len(tasks)
 
 
+@repeated_after_deadlock
 def cancel(project: Project, tasks: Collection[int], because: str, *, undo: bool = False, by: int | None = None) -> int:
     """Withdraw grids that were made by mistake; returns how many were changed.
 
@@ -79,7 +82,10 @@ def cancel(project: Project, tasks: Collection[int], because: str, *, undo: bool
     action = "undo cancel" if undo else "cancel"
     with alone(project, action, by=by), project.writing() as session:
         permit(session, by, LEADS)
-        rows = session.scalars(query.with_for_update()).all()
+        # Whoever ends a lease locks the assignment before its task.
+        leased = select(Assignment.id).where(Assignment.task_id.in_(tasks), Assignment.state == LEASED)
+        session.execute(leased.order_by(Assignment.task_id).with_for_update(key_share=True))
+        rows = session.scalars(query.with_for_update(key_share=True)).all()
         unknown = sorted(set(tasks) - {row.id for row in rows})
         if unknown:
             raise WorkshopError(
@@ -98,7 +104,7 @@ def cancel(project: Project, tasks: Collection[int], because: str, *, undo: bool
 def _end_leases(session: Session, task: Task) -> None:
     """Return the grid that people hold; they get another."""
     query = select(Assignment).where(Assignment.task_id == task.id, Assignment.state == LEASED)
-    for assignment in session.scalars(query.with_for_update()):
+    for assignment in session.scalars(query.with_for_update(key_share=True)):
         assignment.state = EXPIRED
         task.places_left += 1
 

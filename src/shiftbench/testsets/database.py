@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import wraps
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from alembic import command
@@ -496,7 +497,10 @@ class Database:
         self.engine = _engine(self.url)
         # SQLite allows one writer at a time and lets others poll; a lock within the process is fairer.
         self._turn: AbstractContextManager[object] = threading.RLock() if self.is_sqlite else nullcontext()
-        self._read = sessionmaker(self.engine, expire_on_commit=False)
+        # A reader of several tables sees one moment, as with SQLite: otherwise an answer that somebody stores between
+        # two queries would look like damage, or give a card numbers that do not belong together.
+        snapshot = self.engine if self.is_sqlite else self.engine.execution_options(isolation_level="REPEATABLE READ")
+        self._read = sessionmaker(snapshot, expire_on_commit=False)
         # Taking the lock only at the first write could fail if another transaction has changed what was read here.
         immediate = self.engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
         self._write = sessionmaker(immediate, expire_on_commit=False)
@@ -513,6 +517,34 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+#: How often a transaction is tried that PostgreSQL ends because of a deadlock.
+_MOST_ATTEMPTS = 5
+#: What PostgreSQL calls a deadlock.
+_DEADLOCK = "40P01"
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def repeated_after_deadlock(change: Callable[P, R]) -> Callable[P, R]:
+    """Repeat a function that is one transaction if PostgreSQL ended it because of a deadlock.
+
+    Locks are taken in one order wherever the order is known in advance. A lead's command that changes many grids may
+    still meet an answer to one of them; PostgreSQL then ends one of the two transactions, which nobody should notice.
+    """
+
+    @wraps(change)
+    def repeated(*arguments: P.args, **options: P.kwargs) -> R:
+        for _ in range(_MOST_ATTEMPTS - 1):
+            try:
+                return change(*arguments, **options)
+            except OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) != _DEADLOCK:
+                    raise
+        return change(*arguments, **options)
+
+    return repeated
 
 
 #: What SQLite says of a file whose pages or texts are damaged.

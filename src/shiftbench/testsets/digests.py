@@ -61,17 +61,26 @@ def damaged_answers(session: Session, tasks: Collection[int] | None = None) -> l
 
 def _damaged_among(session: Session, ids: Collection[int]) -> list[int]:
     """As :func:`damaged_answers`, for few answers."""
-    answers = session.scalars(select(Assignment).where(Assignment.id.in_(ids)).order_by(Assignment.id)).all()
-    entries: dict[int, dict[int, int]] = defaultdict(dict)
-    query = select(Slot.task_id, Slot.id, Slot.entry_id).where(Slot.task_id.in_({row.task_id for row in answers}))
-    for task, slot, entry in session.execute(query):
-        entries[task][slot] = entry
+    # An answer and what it selects are read by the same statement: others may store or withdraw it in the meantime, and
+    # PostgreSQL shows every statement of a transaction what was committed before it.
+    query = select(Assignment, SelectedSlot.slot_id, SelectedSlot.label)
+    query = query.outerjoin(SelectedSlot, SelectedSlot.assignment_id == Assignment.id)
+    query = query.where(Assignment.id.in_(ids), Assignment.state == SUBMITTED).order_by(Assignment.id)
+    answers: dict[int, Assignment] = {}
     selected: dict[int, dict[int, str | None]] = defaultdict(dict)
-    query_selected = select(SelectedSlot.assignment_id, SelectedSlot.slot_id, SelectedSlot.label)
-    for answer_id, slot, label in session.execute(query_selected.where(SelectedSlot.assignment_id.in_(ids))):
-        selected[answer_id][slot] = label
+    for answer, selected_slot, label in session.execute(query.execution_options(populate_existing=True)):
+        answers[answer.id] = answer
+        if selected_slot is not None:
+            selected[answer.id][selected_slot] = label
+    # The slots of a grid never change.
+    entries: dict[int, dict[int, int]] = defaultdict(dict)
+    tasks = {answer.task_id for answer in answers.values()}
+    for task, slot, entry in session.execute(
+        select(Slot.task_id, Slot.id, Slot.entry_id).where(Slot.task_id.in_(tasks))
+    ):
+        entries[task][slot] = entry
     damaged = []
-    for answer in answers:
+    for answer in answers.values():
         digest = answer_digest(answer, entries[answer.task_id], selected[answer.id])
         if answer.digest != digest:
             damaged.append(answer.id)

@@ -6,6 +6,7 @@ the pool accepts none, the review pages show none, and only the functions of thi
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from shiftbench.testsets.project import Project, record
 from shiftbench.testsets.revisions import (
     SampledImage,
     SetStatus,
+    counts_state,
     find_revision,
     find_row,
     in_revision,
@@ -66,6 +68,8 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
 
 def _freeze(project: Project, set_name: str, allow: Collection[str], by: int | None) -> FrozenSet:
     """As :func:`freeze`, while nobody else samples or freezes."""
+    with project.reading() as session:
+        counts = counts_state(session)
     status = set_status(project, set_name)
     revision = status.revision
     if revision.frozen_at is not None:
@@ -76,7 +80,7 @@ def _freeze(project: Project, set_name: str, allow: Collection[str], by: int | N
     moment = project.now()
     # A killed freeze leaves a folder without a row in the database, as does a database restored from a backup.
     if target.exists():
-        target.rename(target.with_name(f".{set_name}-until-{moment:%Y%m%dT%H%M%S}"))
+        target.rename(_unused(target.with_name(f".{set_name}-until-{moment:%Y%m%dT%H%M%S}")))
     # The folder appears under its name when it is complete, so that nobody opens half a set.
     fill_folder(target, lambda folder: _fill(project, status, folder, moment.isoformat()))
     frozen = read_frozen(target)
@@ -87,11 +91,23 @@ def _freeze(project: Project, set_name: str, allow: Collection[str], by: int | N
         changed = redrawn.replaced or redrawn.moved
         if row.frozen_at is not None or changed or find_row(session, set_name).id != row.id:
             raise WorkshopError(f"the set {set_name!r} was changed in the meantime", hint="check it and freeze again")
+        if counts_state(session) != counts:
+            # The files and the card have other counts than the images have now.
+            raise WorkshopError(
+                f"answers were given while {set_name!r} was being frozen",
+                hint=f"{shell_command('testset', 'close', 'DIR')}, and freeze again",
+            )
         row.frozen_at = moment
         row.report = dict(status.report)
         row.fingerprint = frozen.fingerprint
         record(project, session, "freeze", by=by, set=set_name, revision=row.number, fingerprint=frozen.fingerprint)
     return frozen
+
+
+def _unused(path: Path) -> Path:
+    """The path itself, or the first with a number appended that does not exist."""
+    candidates = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
+    return next(candidate for candidate in candidates if not candidate.exists())
 
 
 def _check_current(status: SetStatus) -> None:

@@ -13,7 +13,7 @@ from shiftbench.extend.io import digest
 from shiftbench.extend.studies import published
 from shiftbench.extend.tables import Column, Table
 from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit
-from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry, repeated_after_deadlock
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.entries import pool_dataset, read_entries
 from shiftbench.testsets.project import Project, record
@@ -86,6 +86,7 @@ def keyword_images(project: Project, class_key: str, word: str, *, first: int, l
         return list(session.scalars(query))
 
 
+@repeated_after_deadlock
 def set_keyword(project: Project, entries: Sequence[int], keyword: str, *, by: int | None = None) -> None:
     """Set the keyword of these images, or remove it ("")."""
     word = " ".join(keyword.split())
@@ -93,7 +94,8 @@ def set_keyword(project: Project, entries: Sequence[int], keyword: str, *, by: i
         raise WorkshopError("invalid keyword", found=repr(keyword[:90]), expected="at most 80 printable characters")
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        for entry in entries:
+        # In the order of their ids, as everywhere that several are locked, to rule out deadlocks.
+        for entry in sorted(entries):
             find_by_id(session, PoolEntry, entry, "pool entry").keyword = word or None
         record(project, session, "keyword", by=by, keyword=word, entries=list(entries))
 

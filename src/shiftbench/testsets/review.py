@@ -25,6 +25,7 @@ from shiftbench.testsets.database import (
     NearPair,
     PoolEntry,
     RevisionImage,
+    repeated_after_deadlock,
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
 from shiftbench.testsets.project import Project, record
@@ -122,6 +123,7 @@ def pair_image(project: Project, reviewer: int, pair: int) -> Path:
         return project.images.copy(row.other_image.digest, row.other_image.suffix, fit="pad")
 
 
+@repeated_after_deadlock
 def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:
     """Remove a candidate from all sets; returns the id of the mark. The same mark a second time changes nothing."""
     if kind not in KINDS:
@@ -135,6 +137,7 @@ def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: in
         return mark_id
 
 
+@repeated_after_deadlock
 def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> None:
     """Allow the candidate to be sampled again; the mark is kept in the database."""
     with project.writing() as session:
@@ -144,6 +147,7 @@ def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> N
         record(project, session, "withdraw mark", by=by, mark=mark_id, entry=row.entry_id)
 
 
+@repeated_after_deadlock
 def finish_class(project: Project, reviewer: int, set_name: str, class_key: str, *, undo: bool = False) -> None:
     """Record that all images of the class in the latest revision have been reviewed; ``undo`` withdraws that."""
     project.space.index(class_key)  # raises for an unknown class
@@ -200,6 +204,7 @@ def suspicions(project: Project, *states: str, first: int = 0, limit: int = 1000
         return list(session.scalars(query))
 
 
+@repeated_after_deadlock
 def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None, note: str = "") -> None:
     """Dismiss a pair, or confirm it, which marks the candidate."""
     with project.writing() as session:
@@ -219,6 +224,7 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
         record(project, session, "judge", by=by, pair=pair, verdict=row.state)
 
 
+@repeated_after_deadlock
 def undo_judgement(project: Project, pair: int, *, by: int | None = None) -> None:
     """Open a judged pair again; the mark of a confirmed one is withdrawn."""
     with project.writing() as session:

@@ -253,6 +253,12 @@ def _last_redraw(project: Project, session: Session, revision: Revision) -> Redr
 
 def _pool_state(session: Session) -> object:
     """Numbers that differ when counts of answers, marks, pairs or keywords have changed."""
+    last_action = select(func.max(AuditEntry.id)).where(AuditEntry.action.not_in(_IRRELEVANT_ACTIONS))
+    return (counts_state(session), session.scalars(last_action).one())
+
+
+def counts_state(session: Session) -> tuple[object, ...]:
+    """Numbers that differ when the counts of answers have changed."""
     # PostgreSQL refuses products that do not fit the type of the id.
     entry_id = cast(PoolEntry.id, BigInteger)
     weighted_counts = select(
@@ -261,8 +267,7 @@ def _pool_state(session: Session) -> object:
         func.sum(entry_id * PoolEntry.selected),
         func.sum(entry_id * PoolEntry.selected * PoolEntry.selected),
     )
-    last_action = select(func.max(AuditEntry.id)).where(AuditEntry.action.not_in(_IRRELEVANT_ACTIONS))
-    return (*session.execute(weighted_counts).one(), session.scalars(last_action).one())
+    return tuple(session.execute(weighted_counts).one())
 
 
 def _annotated(row: ImageFrequency) -> AnnotatedImage:
