@@ -10,7 +10,8 @@ import pytest
 from scipy.special import expit, logit
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.published.tables import PAPERS
+from shiftbench.published.reproduce import CheckedNumber, Claim, Data, reproduce
+from shiftbench.published.tables import PAPERS, PublishedValue, published
 from tests.commands import answer, output
 from tests.commands import call as shiftbench
 from tests.reports.recorded import record
@@ -67,25 +68,81 @@ def test_check_passes_on_untouched_public_data(paper: str, reference_data: Path)
 
 
 @pytest.mark.parametrize(
-    ("paper", "model", "setting"),
+    ("paper", "model", "setting", "by", "word"),
     [
-        ("002", "resnet50", "imagenet-c.fog.3_on-disk"),  # a difference that is expected, and now is another one
-        ("001", "resnet152-imagenet11k", "imagenetv2-matched-frequency-format-val"),  # a number that was the same
+        # A difference that is expected, and now is another one; a number that was the same.
+        ("002", "resnet50", "imagenet-c.fog.3_on-disk", 1, "differs: "),
+        ("001", "resnet152-imagenet11k", "imagenetv2-matched-frequency-format-val", 1, "differs: "),
+        # Changes that rounding hides; a number that is not there any more.
+        ("000", "resnet152", "imagenet-a", 0.001, "changed: "),
+        ("001", "resnet50", "objectnet-1.0-beta", 0.01, "changed: "),
+        ("001", "resnet50", "pgd.l2.eps0.1", 0.01, "changed: "),
+        ("003", "resnet34", "imagenet-a", None, "changed: "),
     ],
 )
 def test_check_fails_if_public_data_changes(
-    paper: str, model: str, setting: str, reference_data: Path, tmp_path: Path
+    paper: str, model: str, setting: str, by: float | None, word: str, reference_data: Path, tmp_path: Path
 ) -> None:
     with (reference_data / "imagenet-testbed" / "results_204x213.csv").open(newline="") as file:
         rows = list(csv.reader(file))
     column = rows[0].index(setting)
     [row] = [row for row in rows if row[0] == model]
-    row[column] = str(float(row[column]) + 1)
+    row[column] = "" if by is None else str(float(row[column]) + by)
     with (tmp_path / "robustness_top1s.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     found = call(paper, "--testbed", tmp_path, "--check")
     assert found.exit_code == 1
-    assert "differs: " in found.output
+    assert word in found.output
+
+
+@pytest.mark.soak
+def test_check_notices_a_change_in_every_column_that_a_number_depends_on(reference_data: Path, tmp_path: Path) -> None:
+    """One accuracy of each column is changed by 0.05 points; no printed number is about the columns in the list."""
+    unread = ("imagenet-sketch", "imagenetv2-", "val_subsampled", "format-val_subsampled")
+    with (reference_data / "imagenet-testbed" / "results_204x213.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    [place] = [i for i, row in enumerate(rows) if row[0] == "resnet50"]
+    missed = []
+    for column, setting in enumerate(rows[0][1:], start=1):
+        before = rows[place][column]
+        rows[place][column] = str(float(before) + 0.05)
+        with (tmp_path / "robustness_top1s.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+        rows[place][column] = before
+        checked = reproduce(["000", "001", "002", "003"], testbed=tmp_path)
+        if not any(outcome.change or any(row.is_unexpected() for row in outcome.rows) for outcome in checked):
+            missed.append(setting)
+    assert all(name.startswith(unread) or name.endswith(unread) for name in missed), missed
+
+
+@pytest.mark.parametrize(("tolerance", "expected"), [(None, 1), ("1.9", 1), ("2.1", 0)])
+def test_a_network_trained_again_may_differ_by_a_tolerance(
+    tolerance: str | None, expected: int, tmp_path: Path
+) -> None:
+    as_printed(tmp_path / "w", "003", 0.02)
+    options = [] if tolerance is None else ["--tolerance", tolerance]
+    assert call("003", "--workspace", tmp_path / "w", "--check", *options).exit_code == expected
+
+
+def test_a_tolerance_needs_a_check() -> None:
+    assert call("003", "--tolerance", "1").exit_code == 2
+
+
+def test_a_number_that_the_paper_contradicts_is_no_failure(tmp_path: Path) -> None:
+    """003 states ResNet-152's AUPR on ImageNet-O as 17.2 and as 18.0: no network can have both."""
+    rows = {row.printed.table: row for row in resnet152_numbers(0.18)}
+    assert rows["section 5.2, size"].mark == "same"
+    assert rows["section 5.2, self-attention"].expected
+    assert not any(row.is_unexpected() for row in rows.values())
+    assert all(row.is_unexpected() for row in resnet152_numbers(0.21))
+
+
+def resnet152_numbers(aupr: float) -> tuple[CheckedNumber, ...]:
+    def printed() -> list[PublishedValue]:
+        return published("003", model="ResNet-152", metric="AUPR")
+
+    claim = Claim("003.mine", "003", "section 5.2", "AUPR", printed, lambda row, data: aupr)
+    return claim.check(Data()).rows
 
 
 def as_printed(root: Path, paper: str, off: float = 0.0) -> None:

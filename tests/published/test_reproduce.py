@@ -46,7 +46,7 @@ from shiftbench.published.reproduce.base import (
     mean_of,
 )
 from shiftbench.published.reproduce.sources import released_annotated, released_revisions
-from shiftbench.published.tables import PAPERS, PublishedValue, published
+from shiftbench.published.tables import PAPERS, PublishedValue, published, stated
 from shiftbench.reports.reproduction import reproduction_table
 from shiftbench.runs.import_predictions import import_predictions
 from shiftbench.settings.base import Member
@@ -124,10 +124,37 @@ def test_hypotheses_of_000(built_in: dict[str, Checked]) -> None:
     assert [group.same for group in built_in["000.evidence"].groups] == [17, 17]
 
 
+@pytest.mark.parametrize(
+    ("relation", "value", "mark"),
+    [("over", 23.1, SAME), ("over", 23.0, ROUNDING), ("over", 22.9, DIFFERS), ("at least", 23.0, SAME),
+     ("below", 22.9, SAME), ("below", 23.1, DIFFERS)],
+)  # fmt: skip
+def test_a_sentence_may_state_a_bound(relation: str, value: float, mark: str) -> None:
+    printed = PublishedValue("000", "t", "m", "s", "gain", 23.0, 0.5, unit="", relation=relation)
+    assert CheckedNumber("", printed, Recomputed(value)).mark == mark
+
+
+def test_sentences_of_the_papers_hold(everything: dict[str, Checked]) -> None:
+    for name in ("000.statements", "001.imagenet_a", "001.kinds_of_shifts", "003.chance"):
+        checked = everything[name]
+        assert checked.counts[SAME] == len(checked.rows), name
+
+
+def test_msdnet_and_densenet_on_subtypes(tmp_path: Path) -> None:
+    """002: on held-out subtypes both networks differ by only a fraction of a percent."""
+    for model, hits in (("MSDNet", 590), ("DenseNet", 587)):
+        record(tmp_path, "icons-subtype.unseen", 1000, hits, model=model, space="icons-50")
+    [checked] = [entry for entry in reproduce("002", workspace=tmp_path) if entry.claim.name == "002.icons_difference"]
+    [row] = checked.rows
+    assert row.mark == SAME and row.found is not None and row.found.value == pytest.approx(0.003)
+
+
 def test_what_differs_without_other_files(built_in: dict[str, Checked]) -> None:
     """No more and no less: a new disagreement is to be understood, a lost one too."""
     assert differing(built_in) == {
         "000.text": ["gain"],
+        "001.sizes": ["ytbb-robust_pm0, images"],
+        "003.twice": ["AUPR"],
         "004.line_ends": ["imagenetv2-matched-frequency, intercept, lower end"],
         "004.drops": ["imagenetv2-matched-frequency, smallest drop"],
     }
@@ -136,7 +163,7 @@ def test_what_differs_without_other_files(built_in: dict[str, Checked]) -> None:
 def test_no_printed_number_is_dropped(built_in: dict[str, Checked]) -> None:
     """Every number of the built-in tables is compared, or listed with what it would take."""
     seen = {row.printed for one in built_in.values() for row in one.rows}
-    assert not [row for row in published() if row not in seen]
+    assert not [row for row in (*published(), *stated()) if row not in seen]
     for one in built_in.values():
         assert all(bool(row.needed) == (row.found is None) for row in one.rows)
 
@@ -213,6 +240,8 @@ def test_data_as_json_and_csv(built_in: dict[str, Checked]) -> None:
     line = next(one for one in data["papers"][4]["claims"] if one["name"] == "004.line")
     assert {"name", "place", "claim", "kind", "recomputed_from", "remark", "counts", "groups", "needed"} < set(line)
     assert line["rows"][0]["mark"] == SAME and line["rows"][0]["published"] == 1.69
+    numbers = sum(len(claim["rows"]) for paper in data["papers"] for claim in paper["claims"])
+    assert numbers == sum(data["counts"].values())
     gaps = next(one for one in data["papers"][4]["claims"] if one["name"] == "004.gaps")
     assert [group["printed"] for group in gaps["groups"]] == [15, 9, 34, 34, 67, 67, 67, 67, 67, 67]
     rows = list(csv.DictReader(io.StringIO(report.to_csv())))

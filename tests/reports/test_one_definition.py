@@ -23,7 +23,7 @@ from shiftbench.settings.base import Member
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.results import Results, read_results
 from tests.commands import answer
-from tests.reports.page.making import page_of
+from tests.reports.page.making import grid_of, page_of
 from tests.reports.recorded import record
 
 #: ResNet-50's mCE in the testbed's own evaluation, computed from its table apart from this package.
@@ -199,7 +199,7 @@ def test_the_line_of_a_workspace_is_one_line(workspace: Path) -> None:
 
     fitted = answer("study", "fit", "-w", workspace, "--x", "val", "--y", "greyscale")
     effective = answer("study", "effective", "-w", workspace, "--x", "val", "--y", "greyscale")
-    grid = page_of(run)["sections"]["results"]
+    grid = grid_of(run)
     [shift] = [shift for shift in grid["shifts"] if shift["y"] == "greyscale"]
     drawn = line_of(grid, shift)
     assert isinstance(drawn, Fit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from shiftbench.io.paths import Location
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shiftbench.published.reproduce.base import CheckedNumber
+    from shiftbench.published.reproduce.base import Checked, CheckedNumber
 
 app = Commands("Public result tables to compare with.")
 
@@ -80,9 +81,15 @@ def reproduce_command(
     ] = None,
     check: Annotated[
         bool,
-        "Exit with code 1 if a number differs in another way than is known of public data, and name it; with "
-        "--workspace, only its predictions count.",
+        "Exit with code 1 if a number differs in another way than is known of public data, or if public files gave "
+        "other digits when they were untouched, and name it; with --workspace, only its predictions count.",
     ] = False,
+    tolerance: Annotated[
+        float | None,
+        {"min": 0, "metavar": "POINTS"},
+        "With --check: numbers may differ from the printed ones by this many percentage points (hundredths, where the "
+        "paper prints no percentages), as those of a network trained again do.",
+    ] = None,
     *,
     table_options: TableOptions,
 ) -> None:
@@ -114,34 +121,37 @@ def reproduce_command(
     outcomes = reproduce(paper, testbed=testbed, predictions=predictions, workspace=workspace, models=models)
     revisions = released_revisions(predictions) if predictions else []
     annotated = released_annotated(predictions) if predictions else []
+    if tolerance is not None and not check:
+        raise typer.BadParameter("it changes what --check accepts: give --check, too", param_hint="--tolerance")
     table_options.show(reproduction_table(outcomes, command=command, revisions=revisions, annotated=annotated))
     if not check:
         return
-    rows: list[CheckedNumber] = []
-    for outcome in outcomes:
-        # A paper that contradicts itself says nothing about the predictions of a workspace.
-        if workspace is None or outcome.claim.kind == PREDICTIONS:
-            rows += outcome.rows
-    _check_rows(rows)
+    # A paper that contradicts itself says nothing about the predictions of a workspace.
+    counted = [outcome for outcome in outcomes if workspace is None or outcome.claim.kind == PREDICTIONS]
+    _check(counted, tolerance)
 
 
-def _check_rows(rows: Sequence[CheckedNumber]) -> None:
-    """Name the numbers that differ from the printed ones, and exit with 1 if there are any that are not expected.
+def _check(outcomes: Sequence[Checked], tolerance: float | None) -> None:
+    """Name what differs from the printed numbers or from the untouched public files, and exit with 1 if anything does.
 
     Raises ``ShiftbenchError`` if no number could be recomputed, as nothing was checked then.
     """
-    from shiftbench.published.reproduce.base import DIFFERS
-
+    rows = list(chain.from_iterable(outcome.rows for outcome in outcomes))
     if not any(row.found for row in rows):
         raise ShiftbenchError(
             "no printed number could be recomputed",
             found=f"data for none of {len(rows)} numbers",
             hint="the table lists what each of them needs",
         )
-    differing = [row for row in rows if row.mark == DIFFERS and not row.expected]
+    differing = [row for row in rows if row.is_unexpected(tolerance or 0.0)]
     for row in differing:
         note(f"differs: {_difference_text(row)}")
-    if differing:
+    changed = []
+    if tolerance is None:
+        changed = [outcome for outcome in outcomes if outcome.change]
+    for outcome in changed:
+        note(f"changed: {outcome.claim.paper}, {outcome.claim.place}: {outcome.claim.what}: {outcome.change}")
+    if differing or changed:
         raise typer.Exit(1)
 
 
@@ -153,4 +163,6 @@ def _difference_text(row: CheckedNumber) -> str:
     table = f"table {printed.table}" if printed.table.isdigit() else printed.table
     number = f"{printed.paper}, {table}: {printed.model}, {printed.setting}"
     values = f"{printed.metric} {factor * row.found.value:.4g} instead of {factor * printed.value:.4g}"
+    if printed.relation:
+        values = f"{printed.metric} {factor * row.found.value:.4g}, not {printed.relation} {factor * printed.value:.4g}"
     return f"{number}: {values}"

@@ -13,6 +13,8 @@ and 11. ResNet-152 has two AUPR values in 003: both are here, under the paragrap
 table 1 of 002 was taken from, some two-digit errors have lost a digit. They were completed from recollection and
 checked against table 2 and the printed means, within rounding: a single CE of table 1 may be off by one. The printed
 mCE, relative mCE and clean errors, and table 2, are as printed.
+
+``statements.csv`` has what sentences say about these numbers, such as "over 23 mCE": bounds, gains, sizes, directions.
 """
 
 from __future__ import annotations
@@ -46,9 +48,17 @@ class PublishedValue:
     unit: str = "%"
     #: The ends may be printed with more or fewer digits than the value.
     end_rounding: float = 0.0
+    #: "over", "at least" or "below" if the text states a bound, such as "over 23 mCE".
+    relation: str = ""
 
     def agrees(self, value: float) -> bool:
-        """Whether a recomputed value prints as the paper's number."""
+        """Whether a recomputed value prints as the paper's number, or keeps to its bound."""
+        if self.relation == "over":
+            return value > self.value
+        if self.relation == "at least":
+            return value >= self.value
+        if self.relation == "below":
+            return value < self.value
         return abs(value - self.value) <= self.rounding * (1 + 1e-9)
 
 
@@ -71,6 +81,13 @@ def published(
     return [row for row in rows if _fits(row, conditions)]
 
 
+def stated(paper: str | None = None, table: str | None = None, *, metric: str | None = None) -> list[PublishedValue]:
+    """What sentences of the papers say about models: gains, bounds, sizes, which are no results of one model."""
+    conditions = {"paper": paper, "table": table, "metric": metric}
+    conditions = {key: value for key, value in conditions.items() if value is not None}
+    return [row for row in _statements() if _fits(row, conditions)]
+
+
 def _fits(row: PublishedValue, conditions: Mapping[str, str | None]) -> bool:
     return all(getattr(row, key) == value for key, value in conditions.items())
 
@@ -78,8 +95,17 @@ def _fits(row: PublishedValue, conditions: Mapping[str, str | None]) -> bool:
 @cache
 def _rows(paper: str) -> tuple[PublishedValue, ...]:
     """All printed numbers of a paper."""
-    text = files("shiftbench.published").joinpath("data", f"paper_{paper}.csv").read_text(encoding="utf-8")
-    return tuple(_published_value(row) for row in csv.DictReader(text.splitlines()))
+    return tuple(_published_value(row) for row in _data_file(f"paper_{paper}.csv"))
+
+
+@cache
+def _statements() -> tuple[PublishedValue, ...]:
+    return tuple(_published_value(row) for row in _data_file("statements.csv"))
+
+
+def _data_file(name: str) -> list[dict[str, str]]:
+    text = files("shiftbench.published").joinpath("data", name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 def _published_value(row: Mapping[str, str]) -> PublishedValue:
@@ -87,9 +113,11 @@ def _published_value(row: Mapping[str, str]) -> PublishedValue:
     digits = _decimals(row["value"])
     rounding = end_rounding = 0.0
     # Half a unit of the last printed digit; whole numbers that are counts are exact.
+    low = row.get("low")
+    high = row.get("high")
     if row["unit"] not in ("rank", "count", "sign"):
         rounding = 0.5 * 10.0**-digits / divisor
-        end_rounding = 0.5 * 10.0 ** -_decimals(row["high"]) / divisor
+        end_rounding = 0.5 * 10.0 ** -_decimals(high or "") / divisor
     return PublishedValue(
         paper=row["paper"],
         table=row["table"],
@@ -99,10 +127,11 @@ def _published_value(row: Mapping[str, str]) -> PublishedValue:
         # Rounded, because 91.0 / 100 should be the 0.91 that a reader expects.
         value=round(float(row["value"]) / divisor, digits + 2),
         rounding=rounding,
-        low=float(row["low"]) / divisor if row["low"] else None,
-        high=float(row["high"]) / divisor if row["high"] else None,
+        low=float(low) / divisor if low else None,
+        high=float(high) / divisor if high else None,
         unit=row["unit"],
         end_rounding=end_rounding,
+        relation=row.get("relation", ""),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shiftbench.errors import listed
 from shiftbench.grouping import by_key
-from shiftbench.published.reproduce import MARKS, TITLES, Checked, CheckedNumber
+from shiftbench.published.reproduce import MARKS, TITLES, Checked, CheckedNumber, Recomputed
 from shiftbench.published.reproduce.base import ABSENT, DIFFERS, KINDS, SAME, needed
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Number, Row, Table, columns_of
@@ -195,12 +195,10 @@ def _number_rows(check: Checked) -> list[Row]:
     rows: list[Row] = []
     for row in check.rows:
         if row.found is not None:
-            # An exact half rounds either way: what prints as the published number is shown as it.
-            value = row.printed.value if row.mark == SAME else row.found.value
             rows.append(
                 {
                     "name": row.name,
-                    "recomputed": _number(row, value, row.found.low, row.found.high),
+                    "recomputed": _recomputed(row, row.found),
                     "published": _published(row),
                     "difference": _difference(row),
                     "mark": shown_mark(row.mark),
@@ -218,8 +216,21 @@ def _difference_text(row: CheckedNumber) -> str:
     return columns_of("reproduction")[3].cell({"difference": _difference(row)}).whole
 
 
-def _published(row: CheckedNumber) -> Number:
-    return _number(row, row.printed.value, row.printed.low, row.printed.high)
+def _recomputed(row: CheckedNumber, found: Recomputed) -> Number:
+    if row.printed.relation:
+        # A bound has fewer digits than it takes to see on which side of it the number is.
+        number = _number(row, found.value)
+        return Number(number.value, places=(number.places or 0) + 1)
+    # An exact half rounds either way: what prints as the published number is shown as it.
+    value = row.printed.value if row.mark == SAME else found.value
+    return _number(row, value, found.low, found.high)
+
+
+def _published(row: CheckedNumber) -> Number | str:
+    number = _number(row, row.printed.value, row.printed.low, row.printed.high)
+    if row.printed.relation:
+        return f"{row.printed.relation} {number.value:.{number.places or 0}f}"
+    return number
 
 
 def _difference(row: CheckedNumber) -> Number:

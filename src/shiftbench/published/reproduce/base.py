@@ -21,7 +21,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.published.tables import PAPERS, PublishedValue, published
+from shiftbench.published.tables import PAPERS, PublishedValue, published, stated
 from shiftbench.registry import Registry
 from shiftbench.studies.base import StudyError
 
@@ -103,9 +103,53 @@ def _expected_reason(claim_name: str, printed: PublishedValue, recomputed: Recom
     """Why a number is known to differ; "" if it is not known to, or is another number than public data gives."""
     key = (claim_name, printed.table, printed.model, printed.setting, printed.metric)
     expected = _expected_differences().get(key)
-    if expected is None or abs(recomputed.value - expected.recomputed) > _EXPECTED_WITHIN:
+    if expected is not None and abs(recomputed.value - expected.recomputed) <= _EXPECTED_WITHIN:
+        return expected.reason
+    return _printed_elsewhere(printed, recomputed)
+
+
+def _printed_elsewhere(printed: PublishedValue, recomputed: Recomputed) -> str:
+    """The place where the same paper prints another number for the same, which the recomputed one agrees with."""
+    if printed.relation:
         return ""
-    return expected.reason
+    same = published(printed.paper, model=printed.model, setting=printed.setting, metric=printed.metric)
+    for other in same:
+        if other.table != printed.table and not other.relation and other.agrees(recomputed.value):
+            place = f"table {other.table}" if other.table.isdigit() else other.table
+            return f"the paper contradicts itself: {place} prints the recomputed number"
+    return ""
+
+
+@dataclass(frozen=True)
+class ReleasedNumbers:
+    """What untouched public files give for a claim, in full digits."""
+
+    count: int
+    weighted_mean: float
+
+
+#: Full digits of the same public files agree this closely on all platforms.
+_RELEASED_WITHIN = 1e-9
+
+
+@cache
+def _released_numbers() -> dict[str, ReleasedNumbers]:
+    """The rows of ``released_numbers.csv`` by claim; ``scripts/released_numbers.py`` writes the file."""
+    text = files("shiftbench.published").joinpath("data", "released_numbers.csv").read_text(encoding="utf-8")
+    released = {}
+    for row in csv.DictReader(text.splitlines()):
+        released[row["claim"]] = ReleasedNumbers(int(row["numbers"]), float(row["weighted_mean"]))
+    return released
+
+
+def weighted_mean(values: Sequence[float]) -> float:
+    """The mean of numbers weighted by their positions: it changes if any number does, or if two change places.
+
+    >>> weighted_mean([1.0, 4.0])
+    3.0
+    """
+    total = sum(position * value for position, value in enumerate(values, start=1))
+    return total / (len(values) * (len(values) + 1) / 2)
 
 
 @dataclass(frozen=True)
@@ -134,12 +178,23 @@ class CheckedNumber:
             return ABSENT
         if printed.agrees(recomputed.value):
             return SAME
-        # The tiny bit is for sums of decimals that binary numbers can't hold.
-        if abs(recomputed.value - printed.value) <= printed.rounding + recomputed.slack + 1e-12:
+        # A bound such as "over 23" is exact. The tiny bit is for sums of decimals that binary numbers can't hold.
+        rounding = 0.0 if printed.relation else printed.rounding
+        if abs(recomputed.value - printed.value) <= rounding + recomputed.slack + 1e-12:
             return ROUNDING
         if printed.low is not None and printed.high is not None and printed.low <= recomputed.value <= printed.high:
             return INTERVAL
         return DIFFERS
+
+    def is_unexpected(self, tolerance: float = 0.0) -> bool:
+        """Whether it differs, for no reason that is known, and by more than the tolerance, in percentage points.
+
+        Counts, ranks and signs are exact.
+        """
+        if self.mark != DIFFERS or self.expected or self.difference is None:
+            return False
+        is_exact = self.printed.unit not in ("%", "")
+        return is_exact or abs(self.difference) > tolerance / 100 + 1e-12
 
     def as_dict(self) -> dict[str, Any]:
         """The number for JSON; None where something does not exist."""
@@ -162,6 +217,7 @@ class CheckedNumber:
             "recomputed_low": low,
             "recomputed_high": high,
             "published": printed.value,
+            "relation": printed.relation or None,
             "published_low": printed.low,
             "published_high": printed.high,
             "difference": self.difference,
@@ -194,7 +250,7 @@ class Claim:
         """Recompute and compare every number of the claim, as far as the data suffices."""
         printed = list(self.of())
         rows = [self._check_number(name, row, data) for name, row in zip(names(printed), printed, strict=True)]
-        checked = Checked(self, tuple(rows))
+        checked = Checked(self, tuple(rows), data.is_release, with_testbed=data.study is not None)
         if self.kind == PUBLIC and data.study is None and data.run is not None and checked.any_recomputed:
             # Did the numbers come from data of this package, as the claim says, or from the workspace's predictions? A
             # check without the workspace tells.
@@ -214,7 +270,10 @@ class Claim:
             return CheckedNumber(name, row, None, f"more than was given: {problem.message}")
         if not isinstance(recomputed, Recomputed):
             recomputed = Recomputed(float(recomputed))
-        return CheckedNumber(name, row, recomputed, expected=_expected_reason(self.name, row, recomputed))
+        checked = CheckedNumber(name, row, recomputed)
+        if checked.mark == DIFFERS:
+            return replace(checked, expected=_expected_reason(self.name, row, recomputed))
+        return checked
 
 
 @dataclass(frozen=True)
@@ -256,6 +315,29 @@ class Checked:
 
     claim: Claim
     rows: tuple[CheckedNumber, ...]
+    #: Whether no data was given but public files that never change.
+    from_release: bool = False
+    #: Whether the testbed's table was given.
+    with_testbed: bool = False
+
+    @property
+    def change(self) -> str:
+        """How the numbers differ from those of the untouched public files; "" if they do not, or are of other data."""
+        released = _released_numbers().get(self.claim.name)
+        values = [row.found.value for row in self.rows if row.found is not None]
+        if released is None or not self.from_release or not values:
+            return ""
+        if len(values) < released.count and self.claim.kind == PUBLIC and self.with_testbed:
+            return f"{len(values)} of {released.count} numbers could be recomputed"
+        if len(values) != released.count:
+            return ""  # Only some of the public files were given.
+        mean = weighted_mean(values)
+        if abs(mean - released.weighted_mean) <= _RELEASED_WITHIN:
+            return ""
+        return (
+            f"the public files have changed: the weighted mean of {len(values)} numbers is {mean:.10f}, "
+            f"not {released.weighted_mean:.10f}"
+        )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -279,11 +361,7 @@ class Checked:
         return [Group(name, tuple(rows)) for name, rows in groups.items()]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able. Of a counted table only the numbers that do not print the same are listed."""
-        groups = self.groups
-        listed = list(self.rows)
-        if groups:
-            listed = [row for row in self.rows if row.mark not in (SAME, ABSENT)]
+        """JSON-able, with every number."""
         return {
             "name": self.claim.name,
             "place": self.claim.place,
@@ -292,8 +370,9 @@ class Checked:
             "recomputed_from": self.claim.source,
             "remark": self.claim.remark or None,
             "counts": self.counts,
-            "groups": [group.as_dict() for group in groups],
-            "rows": [row.as_dict() for row in listed],
+            "change": self.change or None,
+            "groups": [group.as_dict() for group in self.groups],
+            "rows": [row.as_dict() for row in self.rows],
             "needed": {missing: len(waiting) for missing, waiting in needed(self.rows).items()},
         }
 
@@ -331,6 +410,8 @@ def claim(name: str, *, of: Callable[[], Sequence[PublishedValue]] | None = None
         rows = []
         for selection in selections:
             rows.extend(published(entry["paper"], **selection))
+            if selection.keys() == {"table"}:
+                rows.extend(stated(entry["paper"], **selection))
         return rows
 
     def register(recompute: Recompute) -> Recompute:

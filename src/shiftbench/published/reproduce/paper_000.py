@@ -8,15 +8,18 @@ from itertools import product
 from statistics import fmean
 
 import numpy as np
+from scipy.stats import spearmanr
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.corruption import ALEXNET_ERRORS, GROUPS
 from shiftbench.published.reproduce.base import NoDataError, Recomputed, claim, claim_missing, difference_of, mean_of
 from shiftbench.published.reproduce.sources import Data, predictions
-from shiftbench.published.tables import PublishedValue, published
+from shiftbench.published.tables import PublishedValue, published, stated
 from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData, weigh_hypotheses
 
 _Row = PublishedValue
+_BASE = "ResNet-50"
 
 
 claim("000.mean_ce")(lambda row, data: mean_of(published("000", "8", model=row.model, metric="CE")))
@@ -89,6 +92,65 @@ def text(row: _Row, data: Data) -> Recomputed:
     return difference_of(base_error, error)
 
 
+@claim("000.statements")
+def statements(row: _Row, data: Data) -> Recomputed:
+    if row.table == "section 5.2, ImageNet-R":
+        return _statement_on_r(row)
+    if row.table == "section 5.2, SVSF":
+        return _error_ratio(row)
+    if row.table == "section 5.2, DFR":
+        compared = "ResNet-50 + Random Erasure" if row.metric == "gain over Random Erasure" else _BASE
+        return difference_of(_printed("3", row.model, row.setting), _printed("3", compared, row.setting))
+    if row.table == "figure 4":
+        return _accuracy_gain(row.model)
+    if row.metric == "rank correlation":
+        return Recomputed(_blur_rank_correlation())
+    return difference_of(_printed("8", _BASE, row.setting), _printed("8", row.model, row.setting))
+
+
+def _printed(table: str, model: str, setting: str, metric: str | None = None) -> _Row:
+    """The one number of a table; of ImageNet-C the mCE."""
+    if setting == "imagenet-c":
+        metric = "mCE"
+    [row] = published("000", table, model=model, setting=setting, metric=metric)
+    return row
+
+
+def _statement_on_r(row: _Row) -> Recomputed:
+    """A gain, base minus model, in error; or the change of the gap between ImageNet-200 and ImageNet-R."""
+    if row.metric == "gain":
+        return difference_of(_printed("1", _BASE, row.setting, "error"), _printed("1", row.model, row.setting, "error"))
+    return difference_of(_printed("1", row.model, row.setting, "gap"), _printed("1", _BASE, row.setting, "gap"))
+
+
+def _error_ratio(row: _Row) -> Recomputed:
+    shifted = _printed("2", row.model, row.setting)
+    unshifted = _printed("2", row.model, "svsf")
+    ratio = shifted.value / unshifted.value
+    slack = ratio * (shifted.rounding / shifted.value + unshifted.rounding / unshifted.value)
+    return Recomputed(ratio, slack)
+
+
+def _accuracy_gain(model: str) -> Recomputed:
+    """How much lower the mean error under the fifteen corruptions is than the base's, from the columns of table 8."""
+    gains = []
+    slacks = []
+    for corruption in BENCHMARK_CORRUPTIONS:
+        base_error = _error_from_ce(_printed("8", _BASE, f"imagenet-c.{corruption}"))
+        error = _error_from_ce(_printed("8", model, f"imagenet-c.{corruption}"))
+        gains.append(base_error.value - error.value)
+        slacks.append(base_error.slack + error.slack)
+    return Recomputed(fmean(gains), fmean(slacks))
+
+
+def _blur_rank_correlation() -> float:
+    """Spearman's correlation of table 5's mean errors over synthetic blurs with the errors on real blur."""
+    synthetic = _points("5", "imagenet-c.blur-mean", "error")
+    real = _points("5", "real-blurry", "error")
+    models = [model for model in synthetic if model in real]
+    return float(spearmanr([synthetic[model] for model in models], [real[model] for model in models]).statistic)
+
+
 @cache
 def _marks(table: str) -> dict[tuple[str, str], str]:
     """The marks of table 4 or 6 by hypothesis and dataset, from our rule."""
@@ -102,7 +164,6 @@ def evidence(row: _Row, data: Data) -> float:
     return 1.0 if mark == "+" else -1.0
 
 
-_BASE = "ResNet-50"
 #: What each hypothesis adds to a ResNet-50; the deeper network stands for size.
 _CHANGES = {
     "Larger Models": ("ResNet-152",),
@@ -171,6 +232,22 @@ def _points(table: str, setting: str, metric: str) -> dict[str, float]:
 @claim("000.errors_on_r")
 def errors_on_r(row: _Row, data: Data) -> Recomputed | float:
     return data.testbed_score(row.model, "imagenet-r", error=True)
+
+
+def _printed_gains() -> list[_Row]:
+    on_r = [row for row in stated("000", "section 5.2, ImageNet-R", metric="gain") if row.setting == "imagenet-r"]
+    return [*on_r, *stated("000", "figure 4")]
+
+
+@claim("000.gains", of=_printed_gains)
+def gains(row: _Row, data: Data) -> float:
+    settings = ["imagenet-r"]
+    if row.setting == "imagenet-c":
+        settings = [
+            f"imagenet-c.{name}.{severity}_on-disk" for name in BENCHMARK_CORRUPTIONS for severity in range(1, 6)
+        ]
+    base = fmean(data.testbed_score(_BASE, setting).value for setting in settings)
+    return fmean(data.testbed_score(row.model, setting).value for setting in settings) - base
 
 
 claim("000.errors_on_200")(lambda row, data: data.testbed_score(row.model, "val-on-imagenet-r-classes", error=True))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import compress
+
 import numpy as np
 
+from shiftbench.labels.catalogue import label_space
 from shiftbench.published.reproduce.base import NoDataError, Recomputed, claim, difference_of
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.robustness import EffectiveRobustness
-from shiftbench.studies.testbed import SHIFTS, known_models
+from shiftbench.studies.testbed import SHIFTS, SIZES, known_models, known_settings, synthetic
 
 _Row = PublishedValue
 _V2 = "imagenetv2-matched-frequency-format-val"
@@ -113,6 +116,57 @@ def best_on_r(row: _Row, data: Data) -> float:
         if study.category_of(model) not in ("more_data", ""):
             without_more_data.append(accuracy)
     return max(_finite(without_more_data)) / 100
+
+
+@claim("001.imagenet_a")
+def imagenet_a(row: _Row, data: Data) -> float:
+    if row.metric == "top1":
+        return 1 / len(label_space("imagenet-a-200"))
+    shift = SHIFTS["imagenet-a"]
+    study = data.testbed_with(shift.x, shift.y)
+    unshifted = study.results.of(shift.x)
+    shifted = study.results.of(shift.y)
+    standard = [name for name in compress(study.results.models, study.baseline) if name in unshifted.keys() & shifted]
+    if "resnet50" not in standard:
+        raise NoDataError("resnet50 on ImageNet-A in the testbed's results")
+    best = max(standard, key=lambda name: unshifted[name])
+    return (shifted[best] - shifted["resnet50"]) / (unshifted[best] - unshifted["resnet50"])
+
+
+#: The natural shifts of each kind that section 3.1.1 defines.
+_KINDS_OF_SHIFTS = {
+    "consistency shifts": ("vid-pm10", "ytbb-pm10"),
+    "dataset shifts": ("imagenetv2", "objectnet", "vid-pm0", "ytbb-pm0"),
+}
+
+
+@claim("001.kinds_of_shifts")
+def kinds_of_shifts(row: _Row, data: Data) -> float:
+    natural = _KINDS_OF_SHIFTS[row.setting]
+    needed = [SHIFTS[name] for name in natural]
+    study = data.testbed_with(*(axes.x for axes in needed), *(axes.y for axes in needed))
+    measures = synthetic(study.results)
+    if row.model not in measures:
+        raise NoDataError(f"{row.model} in the testbed's results")
+    by_measure: dict[str, list[float]] = {}
+    for measure, _, correlation in study.correlations(measures, natural):
+        by_measure.setdefault(measure, []).append(correlation.pearson)
+    means = {measure: float(np.mean(values)) for measure, values in by_measure.items()}
+    if row.unit == "rank":
+        return 1 + sum(mean > means[row.model] for mean in means.values())
+    return means[row.model] - means["avg_corruptions"]
+
+
+@claim("001.sizes")
+def sizes(row: _Row, data: Data) -> int:
+    if row.setting == "models":
+        return sum(info.extra["in_paper"] == "1" for info in known_models().values())
+    settings = known_settings()
+    if row.setting == "settings":
+        return len(settings)
+    if row.setting == "images":
+        return SIZES[row.model]
+    return len(label_space(settings[row.model].space or "imagenet-1k"))
 
 
 def _adversarially_trained_resnets(data: Data) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
@@ -80,4 +81,14 @@ def _testbed_errors(network: str, data: Data) -> tuple[dict[str, list[float]], f
 claim("002.predictions")(predictions)
 claim("002.icons")(predictions)
 claim("002.subtypes")(predictions)
+
+
+@claim("002.icons_difference")
+def icons_difference(row: _Row, data: Data) -> float:
+    """How far MSDNet and DenseNet are apart, whichever is ahead."""
+    msdnet = data.looked_up(replace(row, metric="top1"))
+    densenet = data.looked_up(replace(row, model="DenseNet", metric="top1"))
+    return abs(msdnet.value - densenet.value)
+
+
 claim_missing("002")

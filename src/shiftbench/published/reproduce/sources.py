@@ -32,7 +32,7 @@ from shiftbench.metrics.base import SettingScore, metrics
 from shiftbench.metrics.corruption import GROUPS, SEVERITIES, corruption_errors, mean_corruption_error
 from shiftbench.metrics.detection import detect
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.published.importers import open_table
+from shiftbench.published.importers import open_table, read_tables
 from shiftbench.published.reproduce.base import NoDataError, Recomputed
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.runs.results import StoredResults
@@ -113,6 +113,8 @@ class Data:
     #: A workspace with the networks' predictions, and its names for them by (paper, printed name); "" is any paper.
     run: StoredResults | None = None
     names: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    #: Whether all data is public files that never change: the testbed's release of 204 models, not its newest table.
+    is_release: bool = True
 
     @property
     def testbed(self) -> Study:
@@ -321,16 +323,19 @@ def open_data(
     if predictions is not None and not Path(predictions).is_dir():
         raise StudyError(f"--predictions: no folder at {predictions}", hint=without_option)
     study = None
+    is_release = True
     if testbed is not None:
         study = open_table(Path(testbed))
+        in_file, _ = read_tables(Path(testbed))
+        is_release = is_testbed(in_file) and len(in_file.models) == len(study.results.models)
         if is_testbed(study.results):
             study = Study(study.results)  # the paper's groups are the package's, whatever list lies beside the table
     files = None if predictions is None else prediction_files(Path(predictions))
     if workspace is None:
-        return Data(study, files)
+        return Data(study, files, is_release=is_release)
     run = StoredResults.open(workspace)
     names = {} if models is None else _read_names(models, run)
-    return Data(study, files, run, names)
+    return Data(study, files, run, names, is_release=False)
 
 
 def _read_names(path: Path, run: StoredResults) -> dict[tuple[str, str], list[str]]:
