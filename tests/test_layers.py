@@ -30,14 +30,14 @@ ROOT = Path(shiftbench.__file__).parent
 LAYERS = (
     "_version", "arrays", "grouping", "errors", "conformance", "registry", "native", "io", "jobs", "outputs",
     "labels", "datasets", "shifts", "classifiers", "settings", "store", "metrics", "runs", "diagnosis", "studies",
-    "published", "reports", "api", "integrations", "cli", "extend", "testsets", "hardening", "workshop_commands",
-    "workshops", "__main__",
+    "published", "reports", "api", "integrations", "cli", "extend", "bridges", "testsets", "hardening",
+    "workshop_commands", "workshops", "__main__",
 )  # fmt: skip
 #: Looks names up in all layers when they are asked for, and imports nothing.
 FACADE = "__init__"
-WORKSHOPS = ("testsets", "hardening")
+WORKSHOPS = ("bridges", "testsets", "hardening")
 #: Layers of the plug-ins, which may import each other.
-PLUGIN_LAYERS = (["testsets"], ["hardening"], ["workshops"], ["workshop_commands"])
+PLUGIN_LAYERS = (["bridges"], ["testsets"], ["hardening"], ["workshops"], ["workshop_commands"])
 EXAMPLES = ROOT.parents[1] / "examples"
 #: A module in a string, or what it defines: "shiftbench.cli.eval:app".
 MODULE_NAME = re.compile(r"(shiftbench(?:\.[a-z_][a-z0-9_]*)+)(?::\w+)?")

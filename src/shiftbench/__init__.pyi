@@ -4,6 +4,8 @@ from .api import Run as Run
 from .api import StrictRunError as StrictRunError
 from .api import dry_run as dry_run
 from .api import evaluate as evaluate
+from .bridges.torch_data import from_torch_dataset as from_torch_dataset
+from .bridges.torch_data import torch_dataset as torch_dataset
 from .classifiers.base import Classifier as Classifier
 from .classifiers.check import check_classifier as check_classifier
 from .classifiers.loading import load_classifier as load_classifier

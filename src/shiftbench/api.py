@@ -728,7 +728,7 @@ def suite_options(data: Data, shifts: ShiftOptions) -> SuiteOptions:
             "data is neither a path nor a dataset",
             found=type(data).__name__,
             expected="a folder, a file, a URL, a dataset, or a mapping from role to one",
-            hint="shiftbench.datasets.from_arrays(images, labels, space=...)",
+            hint="shiftbench.from_torch_dataset(...) or shiftbench.datasets.from_arrays(images, labels, space=...)",
         )
     return SuiteOptions.of(shifts, data_name(data))
 

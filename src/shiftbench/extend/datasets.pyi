@@ -15,7 +15,9 @@ from shiftbench.datasets.samples import sample_images as sample_images
 from shiftbench.datasets.stored import ContentDataset as ContentDataset
 from shiftbench.datasets.stored import EncodedDataset as EncodedDataset
 from shiftbench.datasets.stored import FileDataset as FileDataset
+from shiftbench.datasets.stored import digest_bytes as digest_bytes
 from shiftbench.datasets.stored import identity as identity
 from shiftbench.labels.catalogue import FOLDERS as FOLDERS
 from shiftbench.labels.catalogue import find_label_space as find_label_space
+from shiftbench.labels.guard import recognise_names as recognise_names
 from shiftbench.runs.execute import common_image_size as common_image_size

@@ -169,7 +169,7 @@ def plan_result(
             expected="settings that change each image once, such as corruptions",
         )
     recorded_space = workspace.record_space(space)
-    geometry = _geometry(classifier, setting)
+    geometry = setting_geometry(classifier.preprocessing.geometry, setting)
     stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
     if classifier.recorded is not None:
         # Predictions made elsewhere must be of these images, and hold only what was recorded.
@@ -205,9 +205,8 @@ def plan_result(
     return PlannedResult(result, setting, setting.dataset, geometry, space, projection, rows, stored)
 
 
-def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
-    """How the setting's images are resized and cropped for the classifier."""
-    geometry = classifier.preprocessing.geometry
+def setting_geometry(geometry: Geometry, setting: Setting) -> Geometry:
+    """How the setting's images are resized and cropped for a classifier with this geometry."""
     if setting.uncropped:
         return replace(geometry, crop=None)
     if setting.crop_only and geometry.crop is not None:

@@ -1,0 +1,5 @@
+from .torch_data import SettingDataset as SettingDataset
+from .torch_data import from_torch_dataset as from_torch_dataset
+from .torch_data import torch_dataset as torch_dataset
+
+__all__: list[str]
