@@ -95,6 +95,8 @@ def _first_layer(config: Any) -> Any:
         {"class_name": "__lambda__", "config": {"value": "x"}},
         {"class_name": "TorchModuleWrapper", "module": "keras.layers", "config": {}, "registered_name": None},
         {"class_name": "Popen", "module": "subprocess", "config": {"args": ["true"]}, "registered_name": "Popen"},
+        {"class_name": "layers.TorchModuleWrapper", "module": "keras", "config": {}, "registered_name": None},
+        {"class_name": "utils.get_file", "module": "keras", "config": {}, "registered_name": "x"},
     ],
     ids=lambda part: f"{part.get('module')}.{part['class_name']}",
 )

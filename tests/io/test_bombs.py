@@ -93,6 +93,56 @@ def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_parquet(path)
 
 
+def test_values_of_a_fixed_size_that_expand_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow writes them out in the batch that it returns, so that batches must be small."""
+    monkeypatch.setattr(parquet, "_BATCH_BYTES", 1 << 20)
+    indices = pa.array(np.zeros(5000, np.int32))
+    values = pa.DictionaryArray.from_arrays(indices, pa.array([b"x" * 100_000], pa.binary(100_000)))
+    pq.write_table(pa.table({"id": values}), tmp_path / "fixed.parquet", compression="zstd", store_schema=False)
+    assert parquet.batch_rows(pq.read_metadata(tmp_path / "fixed.parquet")) == 10
+    with pytest.raises(ExpansionError):
+        read_parquet(tmp_path / "fixed.parquet", most_bytes=4_000_000)
+
+
+def test_lists_that_expand_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_BATCH_BYTES", 1 << 20)
+    numbers = pa.ListArray.from_arrays(
+        pa.array(np.arange(0, 2_000_001, 100_000, np.int32)), np.zeros(2_000_000, np.int32)
+    )
+    path = write(tmp_path / "lists.parquet", {"id": numbers})
+    assert parquet.batch_rows(pq.read_metadata(path)) == 2
+    with pytest.raises(ExpansionError):
+        read_parquet(path, most_bytes=4_000_000)
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_texts_that_are_stored_as_differences(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other writers choose these encodings, of which Arrow reads no dictionaries."""
+    texts = [f"images/{number}.png" for number in range(1000)]
+    table = pa.table({"id": texts, "image": [text.encode() for text in texts], "label": [0] * 1000})
+    kinds = {"id": encoding, "image": encoding, "label": "PLAIN"}
+    pq.write_table(table, tmp_path / "t.parquet", use_dictionary=False, column_encoding=kinds)
+    assert read_parquet(tmp_path / "t.parquet").equals(table)
+    dataset = open_huggingface(tmp_path / "t.parquet", space=label_space("cifar-10"), image="image")
+    assert dataset._bytes(999) == b"images/999.png"
+    table = pa.table({"id": ["x" * 100_000] * 100})
+    pq.write_table(table, tmp_path / "bomb.parquet", use_dictionary=False, column_encoding={"id": encoding})
+    with pytest.raises(ExpansionError):
+        read_parquet(tmp_path / "bomb.parquet", most_bytes=4_000_000)
+
+
+def test_row_groups_of_images_that_expand_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_BATCH_BYTES", 1 << 20)
+    images = [bytes(100_000) + bytes([number]) for number in range(100)]
+    path = tmp_path / "images.parquet"
+    pq.write_table(pa.table({"image": images, "label": [0] * 100}), path, compression="zstd", use_dictionary=False)
+    dataset = open_huggingface(path, space=label_space("cifar-10"))
+    assert dataset._bytes(99) == images[99]
+    monkeypatch.setattr(parquet, "MOST_BYTES", 4_000_000)
+    with pytest.raises(ExpansionError):
+        open_huggingface(path, space=label_space("cifar-10"))._bytes(0)
+
+
 def test_an_empty_table(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([], pa.string()), "b": pa.array([], pa.int8())}), tmp_path / "e.parquet")
     table = read_parquet(tmp_path / "e.parquet", ["b", "a"])
@@ -110,6 +160,24 @@ def npy(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
+
+
+def announced(shape: str, kind: str) -> bytes:
+    """An npy file with a header that announces far more than there is."""
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(100)
+
+
+def test_headers_that_announce_too_much(tmp_path: Path) -> None:
+    """NumPy would ask for the memory before it reads."""
+    (tmp_path / "scores.npy").write_bytes(announced("(20000000000, 3)", "<f4"))
+    files = [tmp_path / "scores.npy", npz(tmp_path / "scores.npz", scores=announced("(20000000000, 3)", "<f4"))]
+    for file in files:
+        with pytest.raises(ShiftbenchError) as caught:
+            read_columns(file)
+        assert file.name in str(caught.value)
+    with pytest.raises(DatasetError):
+        read_npz(npz(tmp_path / "labels.npz", labels=announced("(20000000000,)", "|i1")), "labels")
 
 
 def test_arrays_that_expand_too_far(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import shiftbench as sb
 from shiftbench.errors import StoreError
 from shiftbench.hardening import load_recipe, train
 from shiftbench.hardening.training.loop import TOP
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import LinkedFolderError, remove_tree
 from shiftbench.outputs.record import OutputRecord, write_files
-from shiftbench.store.maintenance import Damage, compact, find_to_remove, remove_results, repair, verify
+from shiftbench.reports.summary import summarise
+from shiftbench.store.maintenance import (
+    Damage,
+    compact,
+    find_to_remove,
+    remove_results,
+    repair,
+    verify,
+    workspace_stats,
+)
 from shiftbench.store.unchecked import remove_unchecked_blocks
 from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import brightest_channel, colour_folder
@@ -124,6 +136,30 @@ def test_a_run_writes_nothing_through_a_link(root: Path, home: Path, place: str,
         run_small(data, root, functions={"other": brightest_channel})
     assert str(root / place) in str(caught.value)
     assert content(home) == before
+
+
+@pytest.mark.parametrize(
+    "pattern", ["workspace.json", "datasets/*/*", "settings/*", "spaces/*", "runs/*", "predictions/*/*/*"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_opened(root: Path, pattern: str, kind: str) -> None:
+    """A pipe would be waited for forever, and zeros never end: without the check, this test does not end either."""
+    replaced = sorted(root.glob(pattern))
+    for path in replaced:
+        path.unlink()
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero")
+    with suppress(StoreError):
+        compact_all(root)
+    with suppress(StoreError):
+        workspace_stats(Workspace(root, create=False))
+    with suppress(StoreError):
+        summarise(sb.Run.open(root))
+    workspace = Workspace(root, create=False, damaged_too=True)
+    damaged_files = {damage.file for damage in verify(workspace)}
+    assert {str(path.relative_to(root)) for path in replaced} <= damaged_files
 
 
 def test_a_lock_that_is_a_link_does_not_empty_its_target(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def _check_safe(path: Path) -> None:
     with raising(ClassifierError, f"{path.name} is not a Keras 3 file", zipfile.BadZipFile, KeyError, ValueError):
         config = _configuration(path)
     for entry in _named_parts(config):
-        if not _is_plain(str(entry.get("module")), str(entry["class_name"])):
+        if not _is_plain(entry):
             raise untrusted(path, f"{entry.get('module')}.{entry['class_name']}, which may run code")
 
 
@@ -121,10 +121,17 @@ def _configuration(path: Path) -> object:
         return parse_json(archive.read("config.json").decode())
 
 
-def _is_plain(module: str, class_name: str) -> bool:
-    """Whether Keras finds a part among its own layers, rules, operations and built-in functions."""
+def _is_plain(entry: Mapping[str, object]) -> bool:
+    """Whether Keras finds a part of a configuration among its own layers, rules, operations and built-in functions.
+
+    Keras would follow a name with dots, such as ``layers.Lambda``, from one module into another.
+    """
+    module = str(entry.get("module"))
+    class_name = str(entry["class_name"])
     if class_name == "function":
-        return module == "builtins"
+        return module == "builtins" and str(entry.get("config")).isidentifier()
+    if not class_name.isidentifier():
+        return False
     if class_name in _PLAIN_VALUES:
         return True
     is_known = module in _SAFE_MODULES or module.startswith(_OPERATIONS)

@@ -24,6 +24,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Options, existing_file, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.datasets.arrays import check_header
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, raising, warn_user
 from shiftbench.grouping import by_key, repeated
 from shiftbench.io.hashing import digest
@@ -785,13 +786,17 @@ def _array_of_lists(title: str, column: Any) -> NDArray[Any]:
 def _read_npz(path: Path) -> dict[str, object]:
     with zipfile.ZipFile(path) as archive:
         _check_size(sum(member.file_size for member in archive.infolist()))
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                check_header(archive, member)
     with np.load(path, allow_pickle=False) as arrays:
         return {title: arrays[title] for title in arrays.files}
 
 
 def _read_npy(path: Path) -> dict[str, object]:
     """The file's only array, which has no name: the scores of all classes, or one class per image."""
-    array = np.load(path, allow_pickle=False)
+    # An array that is mapped can't be larger than its file, whatever its header says.
+    array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
     holds_scores = array.ndim == 2 and array.dtype.kind == "f"
     title = _SCORE_ARRAYS[0] if holds_scores else _CLASS_COLUMNS[0]
     return {title: array}

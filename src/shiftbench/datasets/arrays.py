@@ -50,6 +50,7 @@ def read_npz(path: Location, member: str) -> Array:
         file = local_copy(path)
         with zipfile.ZipFile(file) as archive:
             entry = archive.getinfo(f"{member}.npy")
+            check_header(archive, entry)
             if entry.file_size <= 1 << 20:
                 with np.load(file, allow_pickle=False) as arrays:
                     array: Array = arrays[member]
@@ -61,17 +62,16 @@ def read_npz(path: Location, member: str) -> Array:
                 if not target.exists() or _checksum(target) != entry.CRC:
                     target.unlink(missing_ok=True)
                     check_expansion(f"{member} of {file.name}", entry.compress_size, entry.file_size)
-                    _check_header(archive, entry)
                     trim_cache()
                     _unpack_member(archive, entry, target)
         mark_used(target)
         return read_npy(target)
 
 
-def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Raise ValueError if a member is not the npy file of images or labels that its size promises.
+def check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Raise ValueError if a member is not the npy file of plain values that its size promises.
 
-    This is asked before the member is unpacked, so that what cannot be used takes no space in the cache.
+    This is asked before the member is read, so that what cannot be used takes no space in memory or in the cache.
     """
     with archive.open(entry) as packed:
         version = npy_format.read_magic(packed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -24,7 +24,7 @@ from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset, Opened
 from shiftbench.errors import DatasetError, listed, raising, required
 from shiftbench.grouping import by_key
-from shiftbench.io.parquet import open_parquet, read_parquet
+from shiftbench.io.parquet import open_parquet, read_parquet, read_row_group
 from shiftbench.io.paths import Location, is_object
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import AskedSpace, Labels, LabelSpace
@@ -95,7 +95,7 @@ class _Rows:
     """Random access to one column: Arrow files are memory-mapped, Parquet is read one row group at a time."""
 
     def __init__(self, files: Sequence[Path], column: str) -> None:
-        #: Mapped arrays, or pairs of a Parquet file and the number of a row group.
+        #: Mapped arrays, or Parquet files with their names and the number of a row group.
         self._blocks: list[Any] = []
         sizes: list[int] = []
         for file in files:
@@ -103,7 +103,7 @@ class _Rows:
                 # A value that is repeated is kept once, however often: 500 bytes may stand for 20,000 images.
                 parquet = open_parquet(file)
                 for group in range(parquet.metadata.num_row_groups):
-                    self._blocks.append((parquet, group))
+                    self._blocks.append((parquet, file.name, group))
                     sizes.append(parquet.metadata.row_group(group).num_rows)
             else:
                 chunks = _arrow_table(file).column(column).chunks
@@ -113,7 +113,7 @@ class _Rows:
         self._ends = np.cumsum(sizes)
         mean_size = max(1.0, float(np.mean(sizes or [1])))
         self._kept = max(_MIN_GROUPS, round(_KEPT_IMAGES / mean_size))
-        self._group = lru_cache(self._kept)(lambda file, group: file.read_row_group(group, columns=[column]).column(0))
+        self._group = lru_cache(self._kept)(partial(read_row_group, column=column))
         self._lock = Lock()
 
     def groups(self) -> StorageGroups | None:

@@ -32,7 +32,7 @@ from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnwritableError, inside
 from shiftbench.labels.catalogue import label_space, label_spaces
 from shiftbench.store.prediction_files import read_spec
-from shiftbench.store.sealed import read_catalogue
+from shiftbench.store.sealed import file_content, read_catalogue
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.unchecked import UncheckedBlocks
 from shiftbench.store.workspace import Workspace
@@ -245,7 +245,7 @@ def _is_outdated(classifier: Classifier) -> bool:
 def copy_behaviour(source: Workspace, target: Workspace) -> None:
     """Make ``target`` know the models that ``source`` knows, damaged records included."""
     for path in source.glob("behaviour/*.json"):
-        write_bytes(inside(target.root / "behaviour" / path.name, target.root), path.read_bytes())
+        write_bytes(inside(target.root / "behaviour" / path.name, target.root), file_content(path))
 
 
 def _settle(

@@ -31,7 +31,7 @@ from shiftbench.jobs.progress import Advance
 from shiftbench.store import run_records
 from shiftbench.store.models import ModelVersions
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
-from shiftbench.store.sealed import damaged
+from shiftbench.store.sealed import check_is_file, damaged
 from shiftbench.store.spec import ResultSpec
 from shiftbench.store.unchecked import remove_unchecked_blocks
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, read_settings, read_space
@@ -70,6 +70,7 @@ def workspace_stats(workspace: Workspace) -> Stats:
     images = 0
     skipped_images = 0
     for folder in dataset_folders:
+        check_is_file(folder / "images.parquet")
         with (folder / "images.parquet").open("rb") as table:
             images += int(pq.ParquetFile(table).metadata.num_rows)
         name, _, fingerprint = folder.name.rpartition("-")

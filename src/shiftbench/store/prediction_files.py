@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from shiftbench.io.html import thumbnail
 from shiftbench.io.paths import Location
 from shiftbench.labels.space import Scores
 from shiftbench.store.predictions import SKIPPED
-from shiftbench.store.sealed import SealedFiles, damaged, explained
+from shiftbench.store.sealed import SealedFiles, check_is_file, damaged, explained
 from shiftbench.store.spec import ResultSpec, canonical_json, spec_key
 
 # Keys of the file's metadata.
@@ -246,8 +245,7 @@ def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
 
 
 def _opened(path: Location) -> BinaryIO:
-    if isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode):
-        raise damaged(path, "it is not a file")  # Opening a pipe would wait forever.
+    check_is_file(path)
     return path.open("rb")
 
 

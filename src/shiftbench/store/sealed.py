@@ -8,10 +8,12 @@ another, or a folder under another name, is noticed. Format 1 (version 0.1) had 
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +56,19 @@ def damaged(path: Location, reason: object) -> StoreError:
     )
 
 
+def check_is_file(path: Location) -> None:
+    """Raise StoreError for what a stranger may have put in place of a file: a pipe is waited for forever, and a device
+    may never end."""
+    if isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode):
+        raise damaged(path, "it is not a file")
+
+
+def file_content(path: Location) -> bytes:
+    """The bytes of a file of a workspace; raises StoreError if it is no file, or a link to none."""
+    check_is_file(path)
+    return path.read_bytes()
+
+
 @contextmanager
 def explained(path: Location) -> Iterator[None]:
     """Report any exception inside as damage of the file: parsers raise nearly every exception for damaged bytes."""
@@ -79,7 +94,7 @@ class SealedFiles:
     def read_json(self, path: Location) -> dict[str, Any]:
         """Raises FileNotFoundError, or StoreError if it is damaged."""
         with explained(path):
-            value = json.loads(path.read_bytes())
+            value = json.loads(file_content(path))
             if isinstance(value, list) and not self.required:
                 value = {"problems": value}  # Format 1 keeps problems as a list.
             content: dict[str, Any] = value
@@ -97,7 +112,7 @@ class SealedFiles:
         """Raises FileNotFoundError, or StoreError if it is damaged."""
         with explained(path):
             # This thread reads alone: a thread of Arrow may still hold the file when the interpreter ends, and aborts.
-            file = pq.ParquetFile(pa.BufferReader(path.read_bytes()), pre_buffer=False)
+            file = pq.ParquetFile(pa.BufferReader(file_content(path)), pre_buffer=False)
             table = file.read(use_threads=False)
             written = (table.schema.metadata or {}).get(_TABLE_DIGEST)
             if self._has_digest(path, written):

@@ -13,9 +13,11 @@ import secrets
 from collections.abc import Iterable
 from contextlib import ExitStack
 
+from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, inside, is_object, relative
+from shiftbench.store.sealed import file_content
 from shiftbench.store.workspace import Workspace
 
 _PREFIX = "unchecked-"
@@ -100,8 +102,8 @@ def remove_unchecked_blocks(workspace: Workspace) -> int:
 def _names_in(path: Location) -> list[str]:
     """The blocks on a list."""
     try:
-        names = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        names = json.loads(file_content(path))
+    except (OSError, ValueError, StoreError):
         return []
     return [name for name in names if _is_of_block(str(name))]
 

@@ -51,7 +51,16 @@ from shiftbench.store.prediction_files import (
     write_block,
 )
 from shiftbench.store.predictions import Predictions, SettingRows, setting_rows
-from shiftbench.store.sealed import JSON_FILES, TABLES, SealedFiles, damaged, explained, read_catalogue, write_catalogue
+from shiftbench.store.sealed import (
+    JSON_FILES,
+    TABLES,
+    SealedFiles,
+    damaged,
+    explained,
+    file_content,
+    read_catalogue,
+    write_catalogue,
+)
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
 if TYPE_CHECKING:
@@ -303,7 +312,7 @@ class Workspace:
 
     def _read_format(self) -> int:
         with explained(self.marker_path):
-            version = json.loads(self.marker_path.read_bytes())["format"]
+            version = json.loads(file_content(self.marker_path))["format"]
             if version not in (1, FORMAT) or isinstance(version, bool | float):
                 raise StoreError(
                     "unsupported workspace format version",
@@ -823,7 +832,7 @@ def _read_space(files: SealedFiles, key: str) -> LabelSpace:
 def read_settings(path: Location) -> dict[str, SettingRecord]:
     """The records of settings in a file, by ``ResultSpec.setting_key``; the file's name is the hash of its content."""
     with explained(path):
-        value = json.loads(path.read_bytes())
+        value = json.loads(file_content(path))
         if spec_key(canonical_json(value)) != path.stem:
             raise damaged(path, "file content does not match its name")
         return {key: SettingRecord.from_json(record) for key, record in value.items()}
