@@ -70,6 +70,9 @@ def test_conversions_are_counted_by_kind_and_strict_until_they_are_stated(photos
     for count in ("EXIF orientation not applied: 4", "alpha dropped: 2", "CMYK to RGB: 2"):
         assert count in str(warning)
     assert "0.png" not in str(warning)
+    [facts] = run.model_facts().values()
+    assert facts["assumed"] == ["exif", "alpha"]
+    assert "†" in str(run.table()) and "exif and alpha of" in str(run.table())
     assert len([problem for problem in run.problems() if problem["action"] == "converted"]) == 8
     with pytest.raises(sb.StrictRunError) as failed:
         evaluated(photos, tmp_path / "w", strict=True)
@@ -77,11 +80,14 @@ def test_conversions_are_counted_by_kind_and_strict_until_they_are_stated(photos
     # Half of it is stated.
     with pytest.raises(sb.StrictRunError):
         evaluated(photos, tmp_path / "w", strict=True, stated={"exif": "ignore"})
+    [facts] = sb.Run.open(tmp_path / "w").model_facts().values()
+    assert facts["assumed"] == ["alpha"]
     usual = evaluated(photos, tmp_path / "w", strict=True, stated={"exif": "ignore", "alpha": "drop"})
     assert [result.key for result in usual.results] == [result.key for result in run.results]
     [note] = conversions(usual)
     assert note.code == "converted-images" and note.is_note
     # Stated once, it holds for the model.
+    assert [facts["assumed"] for facts in sb.Run.open(tmp_path / "w").model_facts().values()] == [[]]
     assert [one.code for one in conversions(sb.Run.open(tmp_path / "w"))] == ["converted-images"]
 
 

@@ -187,7 +187,15 @@ def export_command(
     if not run.results:
         raise NoResultsError("the workspace holds no results yet")
     with progress_bar("results", len(run.results), show=not quiet) as advance:
-        rows = export_table(run.workspace, file, run.results, top_k=top, images=image or (), advance=advance)
+        rows = export_table(
+            run.workspace,
+            file,
+            run.results,
+            top_k=top,
+            images=image or (),
+            assumed_facts=run.assumed_facts(),
+            advance=advance,
+        )
     if json:
         print_json({"file": str(file), "rows": rows})
     else:

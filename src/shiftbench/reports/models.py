@@ -121,8 +121,9 @@ def mark_notes(run: StoredResults, results: Sequence[Result]) -> list[str]:
     """Which facts about which models were assumed, in one line for models of the same facts; which models were trained
     on images that they were evaluated on."""
     titles_by_facts: dict[tuple[str, ...], dict[str, None]] = {}
+    assumed_facts = run.assumed_facts()
     for result in results:
-        assumed = run.history.assumed.get(result.spec.classifier.version)
+        assumed = assumed_facts.get(result.spec.classifier.version)
         if assumed:
             titles_by_facts.setdefault(assumed, {})[result.title] = None
     notes = [f"{TRAINED} {warning}" for warning in run.trained_on(results)]
@@ -289,7 +290,8 @@ class _SharedProvenance:
 
 def provenance_table(run: StoredResults) -> Table:
     """Where each result comes from: date, versions, assumed facts and data of the runs that computed it."""
-    rows = [_provenance(run, result) for result in run.results]
+    assumed_facts = run.assumed_facts()
+    rows = [_provenance(run, result, assumed_facts) for result in run.results]
     settings_by_origin = by_key((_shared(row), row.setting) for row in rows)
     shown = [{**as_row(origin), "settings": listed(settings, 3)} for origin, settings in settings_by_origin.items()]
     return Table(
@@ -306,10 +308,10 @@ def _shared(row: _Provenance) -> _SharedProvenance:
     return _SharedProvenance(row.model, row.made, row.assumed, row.training_images, row.data, row.versions, row.machine)
 
 
-def _provenance(run: StoredResults, result: Result) -> _Provenance:
+def _provenance(run: StoredResults, result: Result, assumed_facts: Mapping[str, Sequence[str]]) -> _Provenance:
     spec = result.spec
     makers = run.history.makers(result)
-    assumed = run.history.assumed.get(spec.classifier.version)
+    assumed = assumed_facts.get(spec.classifier.version)
     source = run.workspace.source(spec.dataset.name, spec.dataset.fingerprint)
     if assumed is None:
         assumed_text = _NOT_RECORDED

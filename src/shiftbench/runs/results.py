@@ -134,7 +134,7 @@ class StoredResults:
     def model_facts(self) -> dict[str, dict[str, Any]]:
         """By title of a model: its id, what was assumed about it (None where that was not recorded), and the datasets
         with images that it was trained on."""
-        assumed = {version: list(facts) for version, facts in self.history.assumed.items()}
+        assumed = {version: list(facts) for version, facts in self.assumed_facts().items()}
         training_images = self._training_images(self.results)
         facts: dict[str, dict[str, Any]] = {}
         for title, model in self.models.titles.items():
@@ -144,6 +144,37 @@ class StoredResults:
                 "training_images": training_images.get(title, []),
             }
         return facts
+
+    def assumed_facts(self) -> dict[str, tuple[str, ...]]:
+        """By hash of a model's version: what was assumed for these results; only versions of which that was recorded.
+
+        If images have an orientation or a transparency, and nobody stated what to do with it, that was assumed as well.
+        """
+        assumed = dict(self.history.assumed)
+        one_result_each: dict[tuple[str, str, str], Result] = {}
+        for result in self.results:
+            spec = result.spec
+            one_result_each[spec.classifier.version, spec.dataset.name, spec.dataset.fingerprint] = result
+        for (version, name, fingerprint), result in one_result_each.items():
+            if version not in assumed:
+                continue
+            kinds = self._conversions_of(name, fingerprint)
+            for treatment in _TREATMENTS:
+                is_met = not kinds.isdisjoint(treatment.kinds)
+                if is_met and self._nobody_states(treatment.key, treatment.usual, [result]):
+                    assumed[version] = (*assumed[version], treatment.key)
+        return {version: tuple(dict.fromkeys(facts)) for version, facts in assumed.items()}
+
+    def _conversions_of(self, name: str, fingerprint: str) -> frozenset[str]:
+        """The kinds of conversions that images of a dataset needed when they were read; looked up once."""
+        key = ("conversions", name, fingerprint)
+        if key not in self._computed:
+            kinds: set[str] = set()
+            for problem in self.workspace.problems(name, fingerprint):
+                if problem["action"] == "converted":
+                    kinds.update(conversion_kinds(problem["why"]))
+            self._computed[key] = frozenset(kinds)
+        return cast(frozenset[str], self._computed[key])
 
     def training_images(self, result: Result) -> int | None:
         """How many images of a result the model was trained on; None if that is not known."""

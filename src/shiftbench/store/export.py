@@ -6,7 +6,7 @@ Written result by result, so that a billion rows need no more memory than one re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,6 +36,7 @@ def export_table(
     *,
     top_k: int = 1,
     images: Collection[str] = (),
+    assumed_facts: Mapping[str, Sequence[str]] | None = None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> int:
     """Write ``path`` (.csv or .parquet) and return the number of rows.
@@ -43,7 +44,8 @@ def export_table(
     Columns: classifier, id (of the model's version), setting, image, label, top1 ... (keys of classes), confidence,
     correct, assumed (facts about the model that nobody gave), training_images (how many images of the setting the
     model was trained on). Empty are the label of an image without one, the answers for a skipped image, and what is
-    not known. ``images`` keeps these ids only.
+    not known. ``images`` keeps these ids only. ``assumed_facts`` are those of models by the hash of their version; by
+    default what the records of runs say.
     """
     target = place(path)
     if target.suffix.lower() not in _FORMATS:
@@ -54,11 +56,13 @@ def export_table(
         )
     results = list(results)
     history = RunHistory.of(workspace, ModelVersions.of(workspace, results).current_hashes)
+    if assumed_facts is None:
+        assumed_facts = history.assumed
     image_ids = frozenset(images)
     row_count = 0
 
     def read(result: Result) -> pa.Table:
-        assumed = ", ".join(history.assumed.get(result.spec.classifier.version, ()))
+        assumed = ", ".join(assumed_facts.get(result.spec.classifier.version, ()))
         training_images = history.training_images.get(result.relative.name)
         predictions = workspace.read(result, top_k=top_k, scores=False)
         return long_table(predictions, top_k, image_ids, result.model_id, assumed, training_images)
