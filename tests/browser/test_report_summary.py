@@ -72,6 +72,16 @@ def test_values_are_whole_on_a_phone(open_page: Open, corrupted: Page) -> None:
     assert tab.locator(".overview .remarks").inner_text().count("3 corruptions at severity 1, 3, 5") == 1
 
 
+def test_the_images_of_each_accuracy_are_named_where_they_differ(open_page: Open, tmp_path: Path) -> None:
+    for number, setting_name in enumerate(["day", "day", "night"]):
+        record(tmp_path / "w", setting_name, 300, 200, model=f"model-{number}", space="cifar-10")
+        if number:
+            overview = open_page(page_of(sb.Run.open(tmp_path / "w"), failures=0)).locator(".overview")
+            in_rows = overview.locator("tbody").inner_text().count("(n = 300)")
+            in_caption = overview.locator(".remarks").inner_text().count("on day (n = 300)")
+            assert (in_rows, in_caption) == ((0, 1) if number == 1 else (3, 0))
+
+
 def test_assumed_and_converted_stand_on_the_first_screen(open_page: Open, corrupted: Page) -> None:
     page = copy.deepcopy(corrupted)
     summary = cast(dict[str, Any], page["sections"]["summary"])

@@ -76,6 +76,24 @@ def test_one_clean_setting_leads_to_corruptions(tmp_path: Path) -> None:
     assert shlex.split(found[1]) == [*typed, "--suite", "corruptions", "--severity", "3"]
 
 
+def test_models_are_compared_in_a_setting_that_they_share(tmp_path: Path) -> None:
+    """The first model was evaluated on two datasets, the second on one of them: that one is shown for both."""
+    record(tmp_path / "w", "day", 600, 480, model="first", space="cifar-10")
+    record(tmp_path / "w", "messy", 300, 200, model="first", space="cifar-10")
+    record(tmp_path / "w", "messy", 300, 210, model="second", space="cifar-10")
+    run = sb.Run.open(tmp_path / "w")
+    models = summarise(run).models
+    assert [(model.model, model.setting, model.accuracy.value) for model in models] == [
+        ("first", "messy", pytest.approx(2 / 3)),
+        ("second", "messy", pytest.approx(0.7)),
+    ]
+    assert summarise(run.select("first")).models[0].setting == "day"
+    # Without a setting in common, each has its own, and says which.
+    record(tmp_path / "w", "night", 300, 100, model="third", space="cifar-10")
+    briefs = [model.brief for model in summarise(sb.Run.open(tmp_path / "w")).models]
+    assert ["on day" in briefs[0], "on messy" in briefs[1], "on night" in briefs[2]] == [True, True, True]
+
+
 def test_published_models_end_the_summary(tmp_path: Path) -> None:
     record(tmp_path / "w", "val", 50_000, 38_500)
     record(tmp_path / "w", "imagenetv2-matched-frequency", 10_000, 6_600, reference="val")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import numpy as np
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import SettingError, UnknownNameError, shell_command
+from shiftbench.grouping import by_key
 from shiftbench.metrics.accuracy import class_counts, lowest_accuracy
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.published.baselines import baseline_of
@@ -275,16 +276,18 @@ def summarise(
 
         placements = place_models(run, level=level)
     models = []
+    clean_of = clean_results(run)
     for title, model_run in run.by_model().items():
-        models.append(_model(title, model_run, placements, level))
+        models.append(_model(title, model_run, clean_of[title], placements, level))
     all_warnings = [*run.trained_on(), *run.warnings()]
     warnings = tuple(str(warning) for warning in all_warnings if not warning.is_note)
     return RunSummary(tuple(models), warnings, next_commands(run, command, placements), level)
 
 
-def _model(title: str, model_run: StoredResults, placements: Placements | None, level: float) -> ModelSummary:
+def _model(
+    title: str, model_run: StoredResults, clean: Result, placements: Placements | None, level: float
+) -> ModelSummary:
     """The summary of one model, whose results alone are in ``model_run``."""
-    clean = clean_result(model_run.results)
     metric = metrics.get(clean.spec.metric)
     predictions = model_run.workspace.read(clean, top_k=max(1, metric.needs.top_k), scores=metric.needs.scores)
     families = list(corruption_families(model_run).values())
@@ -334,18 +337,40 @@ def _shifted_scores(
     return tuple(sorted(((setting, score) for _, setting, score in scores), key=lambda entry: entry[1].value))
 
 
+def clean_results(run: StoredResults) -> dict[str, Result]:
+    """By model: the result whose accuracy is shown, in the same setting for all models if they have one in common.
+
+    Numbers side by side are read as a comparison. Where no setting without shift is common to all models, each has its
+    own, and what shows them has to name the settings.
+    """
+    results_of = by_key((result.title, result) for result in run.results)
+    clean_of = {title: clean_result(results) for title, results in results_of.items()}
+    if len({clean.setting for clean in clean_of.values()}) == 1:
+        return clean_of
+    in_common = set(run.settings)
+    for results in results_of.values():
+        in_common &= {result.setting for result in _unshifted(results)}
+    if not in_common:
+        return clean_of
+    candidates = [result for result in run.results if result.setting in in_common or result.spec.reference is not None]
+    setting = clean_result(candidates).setting
+    return {
+        title: next(result for result in results if result.setting == setting) for title, results in results_of.items()
+    }
+
+
 def clean_result(results: Sequence[Result]) -> Result:
     """The result without shift that most of the others refer to; the first one if none is without."""
     references = Counter(result.spec.reference for result in results)
-    unshifted = []
-    for result in results:
-        if result.spec.reference is None and result.spec.shift.kind == "none":
-            unshifted.append(result)
 
     def rank(result: Result) -> tuple[bool, int]:
         return result.spec.judged_by_image, references[result.setting]
 
-    return max(unshifted or results, key=rank)
+    return max(_unshifted(results) or results, key=rank)
+
+
+def _unshifted(results: Iterable[Result]) -> list[Result]:
+    return [result for result in results if result.spec.reference is None and result.spec.shift.kind == "none"]
 
 
 def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
@@ -419,14 +444,14 @@ def next_commands(
     """
     if not run.results:
         return ()
-    clean = clean_result(run.results)
+    clean = next(iter(clean_results(run).values()))
     workspace = ("-w", run.workspace.root)
     setting = (*workspace, "-s", clean.setting)
     commands = []
     if report:
         commands.append(shell_command("report", *workspace, "-o", "report.html"))
     record = _repeatable_record(run, clean)
-    if record and run.history.assumed.get(clean.spec.classifier.version):
+    if record and run.assumed_facts().get(clean.spec.classifier.version):
         commands += _doctor(record)
     if clean.spec.judged_by_image and not _has_labels(run, clean):
         commands.append(shell_command("detect", *workspace, "--out", clean.setting, "--in", "SETTING"))

@@ -21,7 +21,6 @@ from shiftbench.reports.summary import (
     ModelSummary,
     RunSummary,
     SummaryLine,
-    clean_result,
     confusion_counts,
     confusions,
 )
@@ -133,7 +132,7 @@ def _model(data: ReportData, model: ModelSummary, results: Sequence[Result], *, 
         "confusions": [],
     }
     if detailed:
-        clean = clean_result(results)
+        clean = next(result for result in results if result.setting == model.setting)
         entry["worst"] = _worst(data, model, {result.setting: result for result in results}, clean)
         if clean.spec.judged_by_image:
             predictions = data.own.workspace.read(clean, top_k=1, scores=False)

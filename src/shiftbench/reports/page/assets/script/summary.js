@@ -70,8 +70,11 @@ function allModels({ models, notes }) {
   const counter = el("p", { class: "soft", role: "status" });
   const shared = sharedCorruptions(models);
   const incomparable = sharedRemark(models);
-  const columns = overviewColumns(models, shared === "").filter(({ key }) => key !== "published" || !incomparable);
+  const images = sharedImages(models);
+  const columns = overviewColumns(models, shared === "", images === "")
+    .filter(({ key }) => key !== "published" || !incomparable);
   const caption = [...notes];
+  if (images) caption.unshift(`without shift: ${images}`);
   if (incomparable) caption.unshift(`published models: ${incomparable}`);
   if (shared) caption.unshift(`under corruption: mean accuracy over ${shared}`);
   const many = models.length > MODELS_IN_SIGHT;
@@ -101,6 +104,16 @@ function sharedCorruptions(models) {
 }
 
 /**
+ * The images that every accuracy is about: "on photos (n = 344)"; "" where that differs, or there is none.
+ * @type {(models: SummaryModel[]) => string}
+ */
+function sharedImages(models) {
+  const remarks = new Set(models.map((model) => factOf(model, "accuracy")?.remark ?? ""));
+  const [first] = remarks;
+  return remarks.size === 1 ? first : "";
+}
+
+/**
  * Why no model can be compared with published ones; "" if one can, or if the reasons differ.
  * @type {(models: SummaryModel[]) => string}
  */
@@ -111,8 +124,8 @@ function sharedRemark(models) {
   return same ? `${first.value} ${first.interval}` : "";
 }
 
-/** @type {(models: SummaryModel[], saysWhichCorruptions: boolean) => TableColumn<SummaryModel>[]} */
-function overviewColumns(models, saysWhichCorruptions) {
+/** @type {(models: SummaryModel[], saysCorruptions: boolean, saysImages: boolean) => TableColumn<SummaryModel>[]} */
+function overviewColumns(models, saysCorruptions, saysImages) {
   const names = Object.keys(HEADINGS).filter((name) => models.some((model) => factOf(model, name)));
   return [
     {
@@ -124,21 +137,22 @@ function overviewColumns(models, saysWhichCorruptions) {
     ...names.map((name) => /** @type {TableColumn<SummaryModel>} */ ({
       key: name, heading: HEADINGS[name], numeric: true, low: name === "calibration",
       value: (model) => factOf(model, name)?.number ?? null,
-      texts: (model) => cellTexts(model, name, saysWhichCorruptions),
+      texts: (model) => cellTexts(model, name, saysCorruptions, saysImages),
     })),
   ];
 }
 
 /**
  * The value first; below it the interval, and what a reader must know to compare the value with others.
- * @type {(model: SummaryModel, name: string, saysWhichCorruptions: boolean) => string[]}
+ * @type {(model: SummaryModel, name: string, saysCorruptions: boolean, saysImages: boolean) => string[]}
  */
-function cellTexts(model, name, saysWhichCorruptions) {
+function cellTexts(model, name, saysCorruptions, saysImages) {
   const fact = factOf(model, name);
   if (!fact) return [""];
   const texts = [fact.value, fact.interval.replace(/,$/, "")];
   if (name === "accuracy" && model.assumed.length) texts.push("preprocessing assumed");
-  if (name === "corrupted" && saysWhichCorruptions) texts.push(model.corrupted_over);
+  if (name === "accuracy" && saysImages) texts.push(fact.remark);
+  if (name === "corrupted" && saysCorruptions) texts.push(model.corrupted_over);
   return texts;
 }
 
