@@ -70,6 +70,11 @@ def undocumented(found: object) -> list[str]:
         parameters = inspect.signature(found).parameters  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return []
-    text = inspect.cleandoc(found.__doc__ or "") + "\n"
-    documented = {name for _, body in SECTION.findall(text) for name in ENTRY.findall(body)}
+    # A class may leave the parameters of a constructor that it inherits to the class that has it.
+    sources = inspect.getmro(found) if inspect.isclass(found) else [found]
+    documented: set[str] = set()
+    for source in sources:
+        text = inspect.cleandoc(source.__doc__ or "") + "\n"
+        for _, body in SECTION.findall(text):
+            documented.update(ENTRY.findall(body))
     return [name for name in parameters if name not in ("self", "cls") and name not in documented]

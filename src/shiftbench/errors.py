@@ -180,7 +180,14 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 
 class UnknownNameError(ShiftbenchError):
-    """A name that no registry knows; suggests the nearest ones."""
+    """A name that no registry knows; suggests the nearest ones.
+
+    Args:
+        kind: What the name should be, such as ``"corruption"``.
+        name: The unknown name.
+        known: The names that exist.
+        hint: What to do; by default the nearest known names are suggested.
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         known = list(known)
@@ -264,7 +271,13 @@ class StoreError(ShiftbenchError):
 
 
 class MissingExtraError(ShiftbenchError):
-    """An optional dependency that this call needs and that is not installed."""
+    """An optional dependency that this call needs and that is not installed.
+
+    Args:
+        package: The package that is missing.
+        extra: The extra of shiftbench that installs it.
+        purpose: What needs it.
+    """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(

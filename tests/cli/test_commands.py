@@ -127,7 +127,6 @@ def test_images_needed_is_enough_and_not_too_many() -> None:
         (["eval", "model.py:make", "--suite", "imagnet-c"], ["imagnet-c", "did you mean 'imagenet-c'"]),
         (["eval", "model.py:make", "--suite", "imagenet-c"], ["imagenet-val", "--data"]),
         (["eval", "model.py:make", "--data", "no/such/folder"], ["no/such/folder"]),
-        (["eval", "model.py:make", "--data", "pictures", "--sample", "0"], ["--sample", "1 or more"]),
         (["eval", "model.py:make", "--data", "pictures", "--per-class", "-3"], ["--per-class", "1 or more"]),
         (["eval", "model.py:make", "--data", "pictures", "--labels", "red,blue"], ["red,blue", "--labels folders"]),
         (["table", "-w", "elsewhere"], ["not a workspace", "elsewhere"]),
@@ -148,6 +147,17 @@ def test_errors_say_what_to_do_and_show_no_traceback(
     assert ended.value.code == 1 and "Traceback" not in shown
     for word in words:
         assert word in shown
+
+
+def test_values_that_an_option_refuses_are_usage_errors(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "argv", ["shiftbench", "eval", "model.py:make", "--data", "pictures", "--sample", "0"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--sample" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_other_names_for_this_machine_are_refused(client: TestClient, host: str,
 def test_slow_and_large_requests_are_closed(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of requests, with short deadlines, and a tag without end; others are served meanwhile."""
     monkeypatch.setattr(server, "HEADER_SECONDS", 1.0)
-    monkeypatch.setattr(server, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(server, "_BODY_SECONDS", 1.0)
     listener = bind("127.0.0.1", 0)
     address, tag = (
         listener.getsockname(),

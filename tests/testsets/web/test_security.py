@@ -425,9 +425,10 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
 
     from shiftbench.reports.page import server as deadlines
     from shiftbench.testsets.web import app as web
+    from shiftbench.testsets.web import security
 
     monkeypatch.setattr(deadlines, "HEADER_SECONDS", 1.0)
-    monkeypatch.setattr(deadlines, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(security, "_BODY_SECONDS", 1.0)
     listener = web.bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     config = uvicorn.Config(
