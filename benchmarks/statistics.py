@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gate import simulated
+from benchmarks.gate_cells import cells_text, simulate_cells
 from benchmarks.page import RESULTS, table
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
@@ -335,6 +336,7 @@ class Section:
 SECTIONS: Mapping[str, Section] = {
     "means": Section("Means over settings: mean error, mCE, relative mCE", simulate_means, means_text),
     "gate": Section("Verdicts of gates", simulate_gates, gates_text),
+    "cells": Section("Gates with a limit of forward passes", simulate_cells, cells_text),
     "drift": Section("Gates of many commits", simulate_drift, drift_text),
 }
 

@@ -636,6 +636,19 @@ def a_baseline_that_is_not_there(project: Project) -> None:
     assert call(*words).exit_code in (0, 2)
 
 
+@situation("cli/gate.py::_pass_limit")
+def a_limit_of_passes_without_a_baseline(project: Project) -> None:
+    small = ("--data", "photos", "--corruption", "fog,contrast", "--severity", "1,3", "-q")
+    limited = ("--passes", 60, *small, "-w", "passes-w")
+    refused = call("gate", "models.py:bright", "--against", "models.py:dark", *limited)
+    hint = refused.stderr.partition("try:")[2].strip()
+    assert refused.exit_code == 3 and HINTS[project.key].fits(hint), refused.output
+    [command] = commands_in(hint, {"MODEL": "models.py:dark"})
+    output(*command, *small, "-w", "passes-w")
+    judged = call("gate", "models.py:bright", "--against", "baseline.parquet", *limited)
+    assert judged.exit_code in (0, 1, 2) and "forward passes" in judged.output, judged.output
+
+
 @situation("outputs/layouts.py::_survey")
 def arrays_of_images_of_several_sizes(project: Project) -> None:
     words = ("corrupt", "photos", "arrays-c", "-c", "fog", "-s", "1", "--labels", "folders", "-q", "--format", "arrays")
@@ -802,7 +815,7 @@ def accuracies_in_another_unit_than_the_line(project: Project) -> None:
     effective_robustness(x, low, line, models=list("abcd"), unit="fraction")
 
 
-@situation("studies/gate.py::_scopes", "studies/gate.py::_check_column")
+@situation("studies/gate.py::rule_scopes", "studies/gate.py::_check_column")
 def a_policy_that_matches_nothing(project: Project) -> None:
     rule = '[[rule]]\nof = "corruption"\nmargin = 50\n'
     about_columns = project.key.endswith("::_check_column")

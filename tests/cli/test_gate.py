@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -502,3 +503,91 @@ def test_a_model_of_a_workspace_is_chosen_by_name(project: Path) -> None:
     gate(project, "same", f"{project}/model.py:old", *common(project))
     done = gate(project, "worse", project / "new", "--model", "old")
     assert done.exit_code == 1, done.output
+
+
+# A limit of forward passes: single cells, chosen by a baseline of the full grid
+
+
+def cells(workspace: Path) -> dict[str, Any]:
+    """What gates looked at, by candidate."""
+    looks = [json.loads(path.read_text()) for path in sorted((workspace / "gates").glob("*.json"))]
+    return {look["candidate_id"].partition("@")[0]: look for look in looks}
+
+
+def test_a_gate_stops_when_it_is_decided_and_repeats_its_verdict(project: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    limited = ("-w", workspace, "--passes")
+    few = gate(project, "same", project / "b.parquet", *limited, 60, "--json")
+    assert few.exit_code == 2, few.output
+    data = json.loads(few.stdout)
+    assert data["images"] == 60 and data["in_passes"] and 60 < data["passes_needed"] < 600
+    assert data["images_needed"] is None
+    enough = gate(project, "same", project / "b.parquet", *limited, 600, "--json")
+    assert enough.exit_code == 0, enough.output
+    decided_after = json.loads(enough.stdout)["images"]
+    assert 60 < decided_after < 600
+    evaluated = cells(workspace)["new"]
+    # The verdict stays: with fewer passes, and with more, nothing is drawn anew.
+    for passes in (60, 600):
+        again = gate(project, "same", project / "b.parquet", *limited, passes, "--json")
+        assert (again.exit_code, json.loads(again.stdout)["images"]) == (0, decided_after)
+    assert cells(workspace)["new"] == evaluated
+    assert "forward passes" in gate(project, "same", project / "b.parquet", *limited, 600).output
+
+
+def test_answers_in_cells_are_those_of_the_full_grid(project: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    assert gate(project, "worse", project / "b.parquet", "-w", workspace, "--passes", 200).exit_code == 1
+    answers = cells(workspace)["worse"]["answers"]
+    assert gate(project, "worse", project / "b.parquet", "-w", workspace).exit_code == 1
+    run = sb.Run.open(workspace, ["worse"])
+    assert sum(map(len, answers.values())) > 50 and len(answers) == 5
+    for setting, of_setting in answers.items():
+        predictions = run.predictions("worse", setting)
+        top = dict(zip(predictions.ids, predictions.top[:, 0].tolist(), strict=True))
+        assert {image: answer[0] for image, answer in of_setting.items()} == {image: top[image] for image in of_setting}
+
+
+def test_later_candidates_are_asked_where_earlier_ones_disagreed(project: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    gate(project, "worse", project / "b.parquet", "-w", workspace, "--passes", 200)
+    assert gate(project, "same", project / "b.parquet", "-w", workspace, "--time", "60s").exit_code == 0
+    looks = cells(workspace)
+    assert looks["worse"]["rates"] == {} and looks["new"]["rates"] == looks["worse"]["counts"]
+
+
+def test_another_seed_of_the_policy_is_reported(project: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    seeded = tmp_path / "seeded.toml"
+    seeded.write_text("seed = 7\n" + POLICY)
+    first = gate(project, "same", project / "b.parquet", "-w", workspace, "--passes", 300)
+    second = gate(project, "same", project / "b.parquet", "-w", workspace, "--passes", 300, "--policy", seeded)
+    assert "better of several" not in first.output
+    assert "better of several" in second.output
+
+
+def test_an_interrupted_gate_goes_on_with_the_cells_that_it_drew(project: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
+    gate(project, "same", project / "b.parquet", "-w", whole, "--passes", 600)
+    for passes in (30, 90, 600):
+        gate(project, "same", project / "b.parquet", "-w", parts, "--passes", passes)
+    draws = [cells(workspace)["new"]["answers"]["photos"] for workspace in (whole, parts)]
+    shared = draws[0].keys() & draws[1].keys()
+    assert shared in (draws[0].keys(), draws[1].keys())
+
+
+def test_a_limit_of_passes_needs_a_baseline_of_the_full_grid(project: Path, tmp_path: Path) -> None:
+    beside = gate(project, "worse", f"{project}/model.py:old", "--labels", project / "colours.txt", "--passes", 100)
+    assert beside.exit_code == 3 and "gate pin" in beside.output
+    pinned = tmp_path / "one.parquet"
+    call(
+        "gate", "pin", f"{project}/model.py:old", "-o", pinned, *common(project), "-w", tmp_path / "o",
+        "--design", "one-pass",
+    )  # fmt: skip
+    designed = gate(project, "worse", pinned, "--time", "5s", "-w", tmp_path / "w")
+    assert designed.exit_code == 3, designed.output
+    calibration = tmp_path / "calibration.toml"
+    calibration.write_text('[[rule]]\nof = "calibration"\nmargin = 2\n')
+    refused = gate(project, "worse", project / "b.parquet", "--passes", 100, "--policy", calibration)
+    assert refused.exit_code == 3 and "calibration" in refused.output

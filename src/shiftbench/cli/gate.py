@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shiftbench.store.spec import ResultSpec
     from shiftbench.store.workspace import Result as StoredResult
     from shiftbench.studies.gate import GateResult, Policy
+    from shiftbench.studies.gate_cells import PassLimit
 
 #: Exit code and style of each verdict.
 _VERDICTS = {
@@ -152,6 +153,12 @@ def run_command(
     ],
     model: Annotated[str | None, "Which model of a baseline workspace, if it has several: a name or id."] = None,
     accept_unsigned: Annotated[bool, "Read a baseline file without a digest, as old versions wrote it."] = False,
+    time: Annotated[
+        str | None,
+        {"metavar": "TIME"},
+        "Stop after this time (60s, 5m), or as soon as the rules are decided: only what tells most is "
+        "evaluated, chosen by a baseline of the full grid; `--passes N` limits forward passes in the same way.",
+    ] = None,
     policy: Annotated[Path | None, "Rules and margins in TOML (docs/gate.md); default: a policy for any suite."] = None,
     evaluation: GateEvaluation,
     files: GateFiles,
@@ -175,6 +182,8 @@ def run_command(
       without keeping the old model: its predictions in a small file
         shiftbench gate pin old.onnx --data val/ -o baseline.parquet
         shiftbench gate new.onnx --against baseline.parquet --data val/
+      in at most 2,000 forward passes, where the baseline was least sure
+        shiftbench gate new.onnx --against baseline.parquet --data val/ --passes 2000
       in CI
         shiftbench gate new.onnx --against baseline.parquet --data val/ \\
           --policy gate.toml --markdown gate.md --junit gate.xml
@@ -185,9 +194,12 @@ def run_command(
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
     files.check()
     baseline = _baseline(against, model, accept_unsigned=accept_unsigned)
+    limit = _pass_limit(context, evaluation, baseline, time)
     shared = _shared_arguments(context, evaluation, baseline, against)
+    if limit is not None:
+        shared["passes"] = 1
     try:
-        run, result = _judged(candidate, against, baseline, rules, evaluation, shared)
+        run, result = _judged(candidate, against, baseline, rules, evaluation, shared, limit)
     except IdenticalModelsError as error:
         result = GateResult.of_identical_models(error, rules)
         run = sb.Run(Workspace(evaluation.workspace), [])
@@ -208,17 +220,32 @@ def _judged(
     policy: Policy,
     evaluation: GateEvaluation,
     shared: Mapping[str, Any],
+    limit: PassLimit | None = None,
 ) -> tuple[sb.Run, GateResult]:
-    """Evaluate what is missing, and apply the policy; the run holds the candidate's results alone."""
+    """Evaluate what is missing, and apply the policy; the run holds the candidate's results alone.
+
+    With a limit, only single cells are evaluated, and the run holds no results.
+    """
+    from shiftbench.store.workspace import Workspace
     from shiftbench.studies.gate import check_not_identical, check_plan, judge, paired_settings
+    from shiftbench.studies.gate_cells import CellGate, CellsJudgedError, check_cells
 
     predictions: Mapping[str, Predictions] = {}
-    if baseline.pinned is not None or any(rule.of == "calibration" for rule in policy.rule):
+    if limit or baseline.pinned is not None or any(rule.of == "calibration" for rule in policy.rule):
         predictions = baseline.predictions()
 
     def check(plan: RunContext) -> None:
         check_plan(plan, baseline.specs or None, policy, predictions)
         check_not_identical(plan, baseline.all_specs, baseline.model_id)
+        if limit is not None:
+            check_cells(plan, policy)
+            raise CellsJudgedError(CellGate(plan, predictions, policy, limit, baseline.model_id).judge())
+
+    if limit is not None:
+        try:
+            evaluation.run([candidate], check, **shared)
+        except CellsJudgedError as judged:
+            return sb.Run(Workspace(evaluation.workspace), []), judged.result
 
     models = [candidate] if baseline.model_id else [candidate, against]
     run = evaluation.run(models, check, **shared)
@@ -304,6 +331,34 @@ def _baseline(against: str, model: str | None, *, accept_unsigned: bool = False)
         models = ", ".join(run.classifiers) or "no results"
         raise StoreError(f"which model of {path} is the baseline?", found=models, hint="--model NAME, a name or id")
     return _Baseline(stored=run, specs=_specs_by_setting(run.results))
+
+
+def _pass_limit(
+    context: typer.Context, evaluation: GateEvaluation, baseline: _Baseline, time: str | None
+) -> PassLimit | None:
+    """The limit of forward passes or time of a gate on the full grid; None if all images are to be evaluated.
+
+    Under a design, ``--passes`` is the number of shifts of each image.
+    """
+    from shiftbench.runs.budget import duration
+    from shiftbench.studies.gate_cells import PassLimit
+
+    stated = given_arguments(context, evaluation.arguments())
+    design = stated.get("design", baseline.configuration.get("design", "full"))
+    passes = evaluation.passes if "passes" in stated and design == "full" else None
+    if passes is None and time is None:
+        return None
+    if design != "full":
+        raise typer.BadParameter("the baseline is of a design; pin it on the full grid", param_hint="--time")
+    if not baseline.model_id:
+        raise StoreError(
+            "a limit of forward passes needs a baseline whose answers are known",
+            found="a model that would have to be evaluated on the full grid first",
+            hint=f"pin it once: {shell_command('gate', 'pin', 'MODEL', '-o', 'baseline.parquet')}",
+        )
+    if passes is not None and passes < 1:
+        raise typer.BadParameter("a number above 0 is needed", param_hint="--passes")
+    return PassLimit(passes, None if time is None else duration(time))
 
 
 def _specs_by_setting(results: Iterable[Predictions | StoredResult]) -> Mapping[str, Sequence[ResultSpec]]:

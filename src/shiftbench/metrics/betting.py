@@ -20,14 +20,36 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray, IntArray
 
-#: Before the first image, the mean square of the losses is taken to be this, with the weight of so many images.
-_PRIOR_SQUARE = 0.06
-_PRIOR_IMAGES = 25
 #: No stake risks more than this share of the wealth.
 _LARGEST_RISK = 0.9
 #: What stakes that are not yet the best ones cost, in units of the logarithm of the wealth: by simulation.
 _COST_OF_LEARNING = 0.3
 _HALVINGS = 30
+
+
+@dataclass(frozen=True)
+class PriorLosses:
+    """What is assumed of losses before they are seen: it decides the first stakes, and never whether they are fair.
+
+    Attributes:
+        square: Their mean square.
+        images: The weight of this assumption, in images.
+        size: The size of a typical loss; None: the largest possible one.
+    """
+
+    square: float = 0.06
+    images: float = 25.0
+    size: float | None = None
+
+    def mean_square(self, total: FloatArray | float, images: FloatArray | float) -> FloatArray:
+        """The mean square of losses, from the assumption and from the sum of the squares of those that were seen."""
+        return np.asarray((total + self.images * self.square) / (images + self.images))
+
+    def stake(self, mean_square: FloatArray, margin: float, bound: float) -> FloatArray:
+        return _best_stake(mean_square, margin, self.size or bound)
+
+
+PRIOR = PriorLosses()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +62,14 @@ class Drop:
             opposite question if the drop is twice the margin.
         bound: What an image can lose at most.
         step: The smallest loss of an image.
+        prior: What is assumed of the losses before the first one.
     """
 
     losses: FloatArray
     margin: float
     bound: float = 1.0
     step: float = 1.0
+    prior: PriorLosses = PRIOR
 
     @classmethod
     def of(cls, images: IntArray, parts: IntArray, values: FloatArray, margin: float, bound: float = 1.0) -> Drop:
@@ -92,9 +116,8 @@ class Drop:
     def _stakes(self) -> FloatArray:
         """The stake on each image per unit of gain, from the losses before it."""
         squares = np.concatenate([[0.0], np.cumsum(np.square(self.losses))[:-1]])
-        seen = np.arange(self.n)
-        mean_square = (squares + _PRIOR_IMAGES * _PRIOR_SQUARE) / (seen + _PRIOR_IMAGES)
-        return _best_stake(mean_square, self.margin, self.bound)
+        mean_square = self.prior.mean_square(squares, np.arange(self.n, dtype=np.float64))
+        return self.prior.stake(mean_square, self.margin, self.bound)
 
     def p_within(self, drop: float) -> float:
         """Of the hypothesis that the drop is this or more: small values show that it is less. Valid at any time."""
@@ -142,7 +165,15 @@ def _best_stake(mean_square: FloatArray, margin: float, bound: float) -> FloatAr
 
 
 def probability_of_showing(
-    *, drop: float, margin: float, square: float, share_changed: float, bound: float, n: float, alpha: float
+    *,
+    drop: float,
+    margin: float,
+    square: float,
+    share_changed: float,
+    bound: float,
+    n: float,
+    alpha: float,
+    prior: PriorLosses = PRIOR,
 ) -> float:
     """Probability that n images show on which side of the margin the true drop is.
 
@@ -157,6 +188,7 @@ def probability_of_showing(
         bound: What an image can lose at most.
         n: Number of images.
         alpha: Level of the test.
+        prior: What the stakes assume before the first image.
     """
     from scipy.special import log_ndtr, ndtr
 
@@ -166,8 +198,8 @@ def probability_of_showing(
         return 0.0
     # While the stakes are learnt they are below the best ones: as if the prior's weight were spread over all images.
     learnt = n / 3
-    learnt_square = (learnt * square + _PRIOR_IMAGES * _PRIOR_SQUARE) / (learnt + _PRIOR_IMAGES)
-    stake = min(float(_best_stake(np.array(learnt_square), margin, bound)), _LARGEST_RISK / largest_loss)
+    learnt_square = prior.mean_square(learnt * square, learnt)
+    stake = min(float(prior.stake(learnt_square, margin, bound)), _LARGEST_RISK / largest_loss)
     share = min(max(share_changed, square / bound**2, 1e-12), 1.0)
     size = math.sqrt(square / share)
     lost = min(max((share + drop / size) / 2, 0.0), 1.0) if size else 0.0

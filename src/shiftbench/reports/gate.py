@@ -28,6 +28,8 @@ def verdict_line(result: GateResult) -> str:
 def headline(result: GateResult) -> str:
     """The verdict in capitals; a pass says how many rules it leaves undecided."""
     verdict = result.verdict.upper()
+    if result.verdict == "not enough images" and result.in_passes:
+        verdict = "NOT ENOUGH PASSES"
     count = len(result.undecided)
     if result.verdict != "pass" or not count:
         return verdict
@@ -45,12 +47,17 @@ def _reason(result: GateResult) -> str:
     if result.verdict == "not enough images":
         blocking = listed(_titles([rule for rule in result.rules if rule.blocks]), 3)
         needed = _needed_text(result, result.needed)
-        return f"{models}: {blocking} undecided; {needed}; there are {result.images:,}"
+        return f"{models}: {blocking} undecided; {needed}; there are {_extent(result)}"
     if result.undecided:
         within = listed(_titles([rule for rule in result.rules if not rule.undecided]), 3)
         not_shown = listed([_not_shown(rule) for rule in result.undecided], 3)
-        return f"{models}: {within} within the margin, on {result.images:,} images; not shown: {not_shown}"
-    return f"{models}: every drop is shown to be within its margin, on {result.images:,} images"
+        return f"{models}: {within} within the margin, on {_extent(result)}; not shown: {not_shown}"
+    return f"{models}: every drop is shown to be within its margin, on {_extent(result)}"
+
+
+def _extent(result: GateResult) -> str:
+    """What the verdict is based on."""
+    return f"{result.images:,} {result.counted}"
 
 
 def _not_shown(rule: RuleResult) -> str:
@@ -75,7 +82,8 @@ def _needed_text(result: GateResult, needed: ImagesNeeded) -> str:
         assumption = "if the true drops are those observed"
     power = f"{100 * result.policy.power:g} %"
     passes = f"{result.passes_needed(needed):,} forward passes"
-    return f"about {needed.images:,} images ({passes}) would pass with a probability of {power} {assumption}"
+    extent = passes if result.in_passes else f"{needed.images:,} images ({passes})"
+    return f"about {extent} would pass with a probability of {power} {assumption}"
 
 
 def _points(rule: RuleResult, check: Check) -> str:
@@ -132,7 +140,7 @@ def _notes(result: GateResult) -> list[str]:
         f"change: candidate minus baseline in points, {level} interval, of the number that decided the rule; "
         "a rule passes if the interval of each of its numbers is within the margin",
         f"a false alarm or a false pass has a probability of at most {result.policy.alpha:g}, however often the gate "
-        "is repeated with more images",
+        f"is repeated with more {result.counted}",
     ]
     if result.undecided:
         notes += [_needed_note(result), _margins_note(result)]
@@ -147,22 +155,21 @@ def _needed_note(result: GateResult) -> str:
     power = f"{100 * result.policy.power:g} %"
     needed = {rule.rule.title: result.needed_by(rule) for rule in result.undecided}
     observed = [title for title, number in needed.items() if number.if_as_observed]
-    note = (
-        f"needed: images in all with which the rule passes with a probability of {power}, if the candidate is as good "
-    )
-    note += "as the baseline"
+    note = f"needed: {result.counted} in all with which the rule passes with a probability of {power}, "
     if len(observed) == len(needed):
-        note = f"needed: images in all with which the rule passes with a probability of {power}, if the true drops are "
-        note += "those observed (for an equal candidate these images are enough)"
-    elif observed:
+        note += f"if the true drops are those observed (for an equal candidate these {result.counted} are enough)"
+    else:
+        note += "if the candidate is as good as the baseline"
+    if 0 < len(observed) < len(needed):
         note += f" ({listed(observed)}: if the true drops are those observed)"
     return f"{note}; docs/gate.md"
 
 
 def _margins_note(result: GateResult) -> str:
-    """What the images could decide."""
+    """What as many images or forward passes could decide."""
     margins = [f"{rule.rule.title} {100 * result.decidable_margin(rule):.1f}" for rule in result.undecided]
-    return f"the smallest margins, in points, that as many images can show for an equal candidate: {listed(margins, 8)}"
+    text = f"the smallest margins, in points, that as many {result.counted} can show for an equal candidate"
+    return f"{text}: {listed(margins, 8)}"
 
 
 def gate_data(result: GateResult) -> dict[str, object]:
@@ -173,7 +180,8 @@ def gate_data(result: GateResult) -> dict[str, object]:
         "candidate": result.candidate,
         "baseline": result.baseline,
         "images": result.images,
-        "images_needed": result.images_needed or None,
+        "in_passes": result.in_passes,
+        "images_needed": _counted(result, result.images_needed),
         "passes_needed": result.passes_needed(result.needed) or None,
         "undecided": _titles(result.undecided),
         "alpha": result.policy.alpha,
@@ -186,6 +194,7 @@ def gate_data(result: GateResult) -> dict[str, object]:
 
 def _rule_data(result: GateResult, rule: RuleResult) -> dict[str, object]:
     needed = result.needed_by(rule)
+    to_fail = result.needed_to_fail(rule)
     data = {
         "rule": rule.rule.title,
         "of": rule.rule.of,
@@ -195,14 +204,20 @@ def _rule_data(result: GateResult, rule: RuleResult) -> dict[str, object]:
         "p_holm": rule.p_holm,
         "decided_by": rule.worst.name,
         "failing": [check.name for check in rule.failing],
-        "images_needed": needed.images or None,
+        "images_needed": _counted(result, needed.images),
         "needed_if": _assumption(needed),
         "passes_needed": result.passes_needed(needed) or None,
-        "images_needed_to_fail": result.needed_to_fail(rule) or None,
+        "images_needed_to_fail": _counted(result, to_fail),
+        "passes_needed_to_fail": round(to_fail * result.passes_per_image) or None,
         "decidable_margin": result.decidable_margin(rule),
         "checks": [_check_data(rule, check) for check in rule.checks],
     }
     return plain(data)
+
+
+def _counted(result: GateResult, images: int) -> int | None:
+    """A number of images; None for no number, and where single cells are counted in their place."""
+    return None if result.in_passes else images or None
 
 
 def _assumption(needed: ImagesNeeded) -> str | None:

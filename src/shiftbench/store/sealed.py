@@ -37,6 +37,7 @@ JSON_FILES = (
     "runs/*.json",
     "monitors/*.json",
     "behaviour/*.json",
+    "gates/*.json",
 )
 #: The tables that carry one.
 TABLES = (

@@ -117,6 +117,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
     #: Groups of settings under the policy's own names: patterns of settings or corruptions.
     families: dict[str, tuple[str, ...]] = {}
+    #: Of the cells that a gate with a limit of forward passes draws: part of the policy, so that nobody can choose it.
+    seed: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Policy:
@@ -237,6 +239,11 @@ class Check:
     low: float
     high: float
 
+    @classmethod
+    def of(cls, name: str, drop: Drop, policy: Policy) -> Check:
+        low, high = drop.interval(policy.alpha)
+        return cls(name, drop, drop.p_within(drop.margin), drop.p_beyond(drop.margin), low, high)
+
 
 @dataclass(frozen=True)
 class RuleResult:
@@ -311,10 +318,17 @@ class GateResult:
     #: Number of images that both models were evaluated on.
     images: int
     notes: tuple[str, ...] = ()
+    #: Whether ``images`` counts cells, each a forward pass of its own, in place of images.
+    in_passes: bool = False
 
     @classmethod
     def of_identical_models(cls, error: IdenticalModelsError, policy: Policy) -> GateResult:
         return cls(error.candidate, error.baseline, (), policy, (), 0)
+
+    @property
+    def counted(self) -> str:
+        """What ``images`` counts."""
+        return "forward passes" if self.in_passes else "images"
 
     @property
     def verdict(self) -> Verdict:
@@ -359,6 +373,8 @@ class GateResult:
     @property
     def passes_per_image(self) -> float:
         """Forward passes of the candidate for each image, as the design of this gate has it."""
+        if self.in_passes:
+            return 1.0
         passes = sum(len(setting.observations.images) for setting in self.settings)
         return passes / max(self.images, 1)
 
@@ -530,13 +546,13 @@ def check_plan(
         for covered, spec in _planned_parts(planned, judged):
             _check_baseline_spec(covered.setting, spec, (baseline or {}).get(covered.setting, ()))
             sure = candidate_sure and covered.setting not in without_confidence
-            settings.append(replace(_place(covered.setting, covered.member, spec), groups=groups, confidences=sure))
+            settings.append(replace(place_of(covered.setting, covered.member, spec), groups=groups, confidences=sure))
     names = [setting.name for setting in settings]
     all_names = [planned.setting.name for planned in context.results]
     _check_settings(all_names, names, names if baseline is None else baseline)
     if policy is not None:
         for rule in policy.rule:
-            _scopes(rule, settings, policy)
+            rule_scopes(rule, settings, policy)
 
 
 def check_not_identical(context: RunContext, stored: Iterable[ResultSpec] = (), stored_id: str = "") -> None:
@@ -723,7 +739,7 @@ class _Pairing:
         )
         member = self.workspace.setting_record(result).member
         return replace(
-            _place(result.setting, member, result.spec),
+            place_of(result.setting, member, result.spec),
             observations=observations,
             groups=self._groups(result.spec, predictions.ids, rows),
             classes=predictions.space.names,
@@ -741,7 +757,7 @@ class _Pairing:
         return {name: np.array(table[name], dtype=object)[rows] for name in self.columns & table.keys()}
 
 
-def _place(setting: str, member: Member | None, spec: ResultSpec) -> GateSetting:
+def place_of(setting: str, member: Member | None, spec: ResultSpec) -> GateSetting:
     """The setting without what the models did in it."""
     shifted = spec.reference is not None
     if member is None:
@@ -756,17 +772,32 @@ def judge(
     notes = list(notes)
     judged = []
     for rule in policy.rule:
-        checks = tuple(_checks(rule, settings, policy))
+        checks = list(_checks(rule, settings, policy))
         if checks:
-            judged.append(RuleResult(rule, checks, policy))
+            judged.append((rule, checks))
         else:  # a rule of the default policy; other rules are refused
             notes.append(f"nothing to check for {rule.title!r}")
+    everything = Observations.join([setting.observations for setting in settings])
+    images = len(np.unique(everything.images))
+    return judged_result(judged, policy, candidate, baseline, settings, images, notes)
+
+
+def judged_result(
+    judged: Sequence[tuple[Rule, Sequence[Check]]],
+    policy: Policy,
+    candidate: str,
+    baseline: str,
+    settings: Sequence[GateSetting],
+    images: int,
+    notes: Sequence[str],
+) -> GateResult:
+    """The verdict on all rules together, from the tests of their numbers."""
     if not judged:
         raise GateError("the policy has nothing to check")
-    adjusted = holm([result.p_beyond for result in judged])
-    rules = tuple(replace(result, p_holm=float(p)) for result, p in zip(judged, adjusted, strict=True))
-    everything = Observations.join([setting.observations for setting in settings])
-    return GateResult(candidate, baseline, rules, policy, settings, len(np.unique(everything.images)), tuple(notes))
+    results = [RuleResult(rule, tuple(checks), policy) for rule, checks in judged]
+    adjusted = holm([result.p_beyond for result in results])
+    rules = tuple(replace(result, p_holm=float(p)) for result, p in zip(results, adjusted, strict=True))
+    return GateResult(candidate, baseline, rules, policy, settings, images, tuple(notes))
 
 
 def judge_by_default_policy(
@@ -779,9 +810,8 @@ def judge_by_default_policy(
 
 
 def _checks(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Iterator[Check]:
-    for name, drop in _drops(rule, _scopes(rule, settings, policy)):
-        low, high = drop.interval(policy.alpha)
-        yield Check(name, drop, drop.p_within(drop.margin), drop.p_beyond(drop.margin), low, high)
+    for name, drop in _drops(rule, rule_scopes(rule, settings, policy)):
+        yield Check.of(name, drop, policy)
 
 
 def _drops(rule: Rule, scopes: Scopes) -> Iterator[tuple[str, Drop]]:
@@ -803,7 +833,7 @@ def _drops(rule: Rule, scopes: Scopes) -> Iterator[tuple[str, Drop]]:
             yield name, observations.accuracy_drop(margin)
 
 
-def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scopes:
+def rule_scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scopes:
     """The settings of each number of a rule; refuses a rule that matches nothing."""
     by_kind = _scopes_by_kind(settings, policy)
     if rule.of in by_kind:

@@ -51,6 +51,7 @@ class PlannedNumber:
             bound=self.drop.bound,
             n=images * self.share,
             alpha=alpha,
+            prior=self.drop.prior,
         )
 
     def beyond(self, true_drop: float) -> PlannedNumber:
