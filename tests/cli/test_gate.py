@@ -591,3 +591,47 @@ def test_a_limit_of_passes_needs_a_baseline_of_the_full_grid(project: Path, tmp_
     calibration.write_text('[[rule]]\nof = "calibration"\nmargin = 2\n')
     refused = gate(project, "worse", project / "b.parquet", "--passes", 100, "--policy", calibration)
     assert refused.exit_code == 3 and "calibration" in refused.output
+
+
+# A series of baselines: many small losses
+
+
+def test_a_series_keeps_its_first_model_and_fails_when_losses_add_up(project: Path, tmp_path: Path) -> None:
+    """Each model loses less than the margin against the last one; the gate also compares with the first."""
+    (tmp_path / "model.py").write_text(
+        MODEL + "\ndef first(): return make('first')\n"
+        "def second(): return make('second', wrong=22)\ndef third(): return make('third', wrong=42)\n"
+    )
+    series = tmp_path / "series.parquet"
+    alone = tmp_path / "alone.parquet"
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\nof = "mean"\nmargin = 20\n')
+
+    def pin(model: str, file: Path, *more: object) -> Result:
+        return call(
+            "gate", "pin", tmp_path / f"model.py:{model}", "-o", file, *common(project), "-w", tmp_path / "w", *more
+        )
+
+    def judged(file: Path, *more: object) -> dict[str, Any]:
+        result = call(
+            "gate", tmp_path / "model.py:third", "--against", file, "--data", project / "photos", "--policy", policy,
+            "--trust", "-q", "--json", "-w", tmp_path / "w", *more,
+        )  # fmt: skip
+        assert result.exit_code in (0, 1, 2), result.output
+        return dict(json.loads(result.stdout))
+
+    assert pin("first", series, "--series", "releases").exit_code == 0
+    second = pin("second", series, "--series", "releases")
+    assert "number 2" in second.output and "began with first@" in second.output
+    again = pin("second", series, "--series", "releases")
+    assert "number 2" in again.output
+    assert pin("second", alone).exit_code == 0
+    assert judged(alone)["verdict"] in ("pass", "not enough images")
+    for limit in ((), ("--passes", 400)):
+        data = judged(series, *limit)
+        assert data["verdict"] == "fail", data["text"]
+        failed = [rule["rule"] for rule in data["rules"] if rule["verdict"] == "fail"]
+        assert len(data["rules"]) == 2 and len(failed) == 1 and "since first@" in failed[0]
+    other = pin("third", series, "--series", "nightly")
+    assert other.exit_code == 3 and "releases" in other.output
+    assert pin("third", alone, "--series", "releases").exit_code == 3

@@ -82,3 +82,23 @@ def test_other_specs_stay_other_specs(tmp_path: Path) -> None:
     one = baseline().predictions["val"]
     write_baseline(tmp_path / "b", GateBaseline("net@1", {"val": changed(one, images=41)}, {}))
     assert read_baseline(tmp_path / "b").predictions["val"].spec.images == 41
+
+
+def test_a_series_keeps_its_first_baseline_through_many_pins(tmp_path: Path) -> None:
+    first = replace(baseline(), series="main", pins=("net@1234",))
+    current = first
+    for number in range(3):
+        changed_predictions = {}
+        for name, result in current.predictions.items():
+            changed_predictions[name] = replace(result, top=(result.top + 1) % 3)
+        following = GateBaseline(f"net@{number}", changed_predictions, current.configuration, "main")
+        write_baseline(tmp_path / "b.parquet", following.after(current))
+        current = read_baseline(tmp_path / "b.parquet")
+    assert current.pins == ("net@1234", "net@0", "net@1", "net@2") and current.series == "main"
+    assert current.first is not None and current.first.model == "net@1234"
+    for name, result in first.predictions.items():
+        kept = current.first.predictions[name]
+        np.testing.assert_array_equal(kept.top[:, 0], result.top[:, 0])
+        assert list(kept.ids) == list(result.ids)
+        assert kept.spec == result.spec
+        assert (current.predictions[name].top != kept.top).any()

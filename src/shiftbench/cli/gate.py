@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -227,7 +227,7 @@ def _judged(
     With a limit, only single cells are evaluated, and the run holds no results.
     """
     from shiftbench.store.workspace import Workspace
-    from shiftbench.studies.gate import check_not_identical, check_plan, judge, paired_settings
+    from shiftbench.studies.gate import FirstOfSeries, check_not_identical, check_plan, judge, paired_settings
     from shiftbench.studies.gate_cells import CellGate, CellsJudgedError, check_cells
 
     predictions: Mapping[str, Predictions] = {}
@@ -239,7 +239,8 @@ def _judged(
         check_not_identical(plan, baseline.all_specs, baseline.model_id)
         if limit is not None:
             check_cells(plan, policy)
-            raise CellsJudgedError(CellGate(plan, predictions, policy, limit, baseline.model_id).judge())
+            first = baseline.pinned.first if baseline.pinned else None
+            raise CellsJudgedError(CellGate(plan, predictions, policy, limit, baseline.model_id, first).judge())
 
     if limit is not None:
         try:
@@ -257,7 +258,11 @@ def _judged(
         before = _of_run(of_baseline, {}, of_candidate.results)
     columns = {rule.by for rule in policy.rule if rule.by}
     settings, notes = paired_settings(run.workspace, of_candidate.results, before.predictions, columns)
-    return of_candidate, judge(settings, policy, of_candidate.results[0].model_id, before.model, notes)
+    since = None
+    if before.first is not None:
+        first_settings, _ = paired_settings(run.workspace, of_candidate.results, before.first.predictions, columns)
+        since = FirstOfSeries(before.first.model, first_settings)
+    return of_candidate, judge(settings, policy, of_candidate.results[0].model_id, before.model, notes, since)
 
 
 def _show(result: GateResult, *, as_json: bool) -> None:
@@ -279,6 +284,11 @@ def pin_command(
     classifier: Annotated[str, typer.Argument(metavar="MODEL", help="The model, as in `eval`.", show_default=False)],
     file: Annotated[Path, "--output", "-o", _FILE, "Baseline file to write."] = Path("baseline.parquet"),
     *,
+    series: Annotated[
+        str | None,
+        {"metavar": "NAME"},
+        "The model is the next one of a series: gates also compare with its first model, which the file keeps.",
+    ] = None,
     evaluation: GateEvaluation,
 ) -> None:
     """Keep a model's predictions as a baseline file, so that the model itself need not be kept.
@@ -292,22 +302,41 @@ def pin_command(
         --design one-pass -o baseline.parquet
     """
     from shiftbench.runs.arguments import KEYWORDS
-    from shiftbench.store.baseline import write_baseline
+    from shiftbench.store.baseline import read_baseline, write_baseline
     from shiftbench.store.run_records import Call, describe_call
-    from shiftbench.studies.gate import check_plan
+    from shiftbench.studies.gate import check_plan, check_same_images
 
     check_writable(file)
+    previous = read_baseline(file) if series and file.exists() else None
+    if previous is not None and previous.series != series:
+        raise StoreError(
+            f"{file} is not of the series {series!r}",
+            found=f"the series {previous.series!r}" if previous.series else "a baseline of no series",
+            hint="name a new file to begin a series",
+        )
     run = evaluation.run([classifier], check_plan)
     arguments = evaluation.arguments()
     shared = {name: arguments[name] for name in _shared_names()}
     call = Call("evaluate", sb.evaluate, shared, defaults=dict.fromkeys(KEYWORDS))
     _, configuration = describe_call(call)
-    baseline = _of_run(run, configuration)
+    baseline = replace(_of_run(run, configuration), series=series or "")
+    if series:
+        baseline = replace(baseline, pins=(baseline.model,))
+    if previous is not None and baseline.model == previous.model:
+        baseline = replace(baseline, pins=previous.pins, first=previous.first)
+    elif previous is not None:
+        baseline = baseline.after(previous)
+    for setting, predictions in (baseline.first.predictions if baseline.first else {}).items():
+        if setting in baseline.predictions:
+            check_same_images(setting, baseline.predictions[setting].spec, predictions.spec)
     write_baseline(file, baseline)
     settings = list(baseline.predictions)
     count = "1 setting" if len(settings) == 1 else f"{len(settings)} settings"
     text = f"{file}: {baseline.model}, {count}"
-    console.show({"file": str(file), "model": baseline.model, "settings": settings}, text, as_json=evaluation.json)
+    if series:
+        text += f"; number {len(baseline.pins)} of {series!r}, which began with {baseline.pins[0]}"
+    data = {"file": str(file), "model": baseline.model, "settings": settings, "series": list(baseline.pins)}
+    console.show(data, text, as_json=evaluation.json)
 
 
 def _baseline(against: str, model: str | None, *, accept_unsigned: bool = False) -> _Baseline:

@@ -114,7 +114,13 @@ class CellPool:
         return np.asarray(self._by_bin[first[bins] + within])
 
     def drop(
-        self, members: BoolArray, draws: IntArray, is_right: BoolArray, rates: DisagreementRates, margin: float
+        self,
+        members: BoolArray,
+        draws: IntArray,
+        is_right: BoolArray,
+        rates: DisagreementRates,
+        margin: float,
+        was_right: BoolArray | None = None,
     ) -> Drop:
         """The drop over some cells, each setting with the same weight, from the draws that are among them.
 
@@ -124,6 +130,8 @@ class CellPool:
             is_right: For each draw, whether the candidate was right.
             rates: The rates that the cells were drawn with.
             margin: The drop that is accepted.
+            was_right: For each cell, whether another model was right that the candidate is compared with; default: the
+                baseline.
         """
         density = self.densities(rates)[self.bins]
         sizes = np.bincount(self.settings[members], minlength=int(self.settings.max(initial=0)) + 1)
@@ -131,7 +139,8 @@ class CellPool:
         weights = target * float(density[members].sum()) / density
         among = members[draws]
         cells = draws[among]
-        losses = weights[cells] * (self.was_right[cells].astype(float) - is_right[among])
+        before = self.was_right if was_right is None else was_right
+        losses = weights[cells] * (before[cells].astype(float) - is_right[among])
         bound = float(weights[members].max())
         return Drop(losses, margin, bound, float(weights[members].min()), self._prior(members, weights, density, rates))
 

@@ -8,8 +8,8 @@ that a gate can evaluate a candidate in the same way without the model itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,16 @@ class GateBaseline:
     model: str
     predictions: Mapping[str, Predictions]
     configuration: Mapping[str, Any]  #: Arguments of ``evaluate``; empty if they are not known.
+    #: The name of the series that it was pinned in, and the models of the series in their order; empty for none.
+    series: str = ""
+    pins: tuple[str, ...] = ()
+    #: The first baseline of the series, unless it is this one.
+    first: GateBaseline | None = None
+
+    def after(self, previous: GateBaseline) -> GateBaseline:
+        """The same baseline as the next one of the series of a previous one."""
+        first = previous.first or replace(previous, series="", pins=())
+        return replace(self, pins=(*previous.pins, self.model), first=first)
 
 
 def write_baseline(path: Location, baseline: GateBaseline) -> None:
@@ -52,7 +62,8 @@ def write_baseline(path: Location, baseline: GateBaseline) -> None:
     label_columns: dict[tuple[str, str], str] = {}
     settings = []
     spaces = {}
-    for index, predictions in enumerate(baseline.predictions.values()):
+    first_settings = baseline.first.predictions.values() if baseline.first else ()
+    for index, predictions in enumerate((*baseline.predictions.values(), *first_settings)):
         spec = predictions.spec
         fingerprint = spec.dataset.fingerprint
         setting_rows = np.array([rows[fingerprint, image_id] for image_id in predictions.ids])
@@ -69,9 +80,14 @@ def write_baseline(path: Location, baseline: GateBaseline) -> None:
         "made_by": f"shiftbench {__version__}",
         "model": baseline.model,
         "configuration": dict(baseline.configuration),
-        "settings": settings,
+        "settings": settings[: len(baseline.predictions)],
         "spaces": spaces,
     }
+    if baseline.series:
+        # Versions that know no series ignore it, and compare with the last model alone.
+        content["series"] = {"name": baseline.series, "pins": list(baseline.pins)}
+    if baseline.first:
+        content["first"] = {"model": baseline.first.model, "settings": settings[len(baseline.predictions) :]}
     table = pa.table(columns)
     metadata = {_CONTENT_KEY: canonical_json(content).encode(), _DIGEST_KEY: _digest(table, content).encode()}
     table = table.replace_schema_metadata(metadata)
@@ -85,7 +101,8 @@ def write_baseline(path: Location, baseline: GateBaseline) -> None:
 def _image_rows(baseline: GateBaseline) -> dict[tuple[str, str], int]:
     """The row of each image, by the fingerprint of its dataset and its id: ids repeat between datasets."""
     rows: dict[tuple[str, str], int] = {}
-    for predictions in baseline.predictions.values():
+    first = baseline.first.predictions if baseline.first else {}
+    for predictions in (*baseline.predictions.values(), *first.values()):
         for image_id in predictions.ids:
             rows.setdefault((predictions.spec.dataset.fingerprint, image_id), len(rows))
     return rows
@@ -137,7 +154,7 @@ def read_baseline(path: Location, *, accept_unsigned: bool = False) -> GateBasel
             )
         if _DIGEST_KEY in footer and footer[_DIGEST_KEY].decode() != _digest(table, content):
             raise ValueError("its content was changed")
-        return GateBaseline(content["model"], _read_predictions(table, content), content["configuration"])
+        return _read_content(table, content)
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise StoreError(
             f"{path.name} is not a baseline file, or is damaged",
@@ -146,11 +163,27 @@ def read_baseline(path: Location, *, accept_unsigned: bool = False) -> GateBasel
         ) from error
 
 
-def _read_predictions(table: pa.Table, content: Mapping[str, Any]) -> dict[str, Predictions]:
-    """The predictions of a baseline file, by setting."""
+def _read_content(table: pa.Table, content: Mapping[str, Any]) -> GateBaseline:
+    configuration = content["configuration"]
+    predictions = _read_predictions(table, content, content["model"], content["settings"])
+    first = None
+    if "first" in content:
+        model = content["first"]["model"]
+        first_predictions = _read_predictions(
+            table, content, model, content["first"]["settings"], start=len(content["settings"])
+        )
+        first = GateBaseline(model, first_predictions, configuration)
+    series = content.get("series", {"name": "", "pins": ()})
+    return GateBaseline(content["model"], predictions, configuration, series["name"], tuple(series["pins"]), first)
+
+
+def _read_predictions(
+    table: pa.Table, content: Mapping[str, Any], model: str, settings: Sequence[Mapping[str, Any]], start: int = 0
+) -> dict[str, Predictions]:
+    """The predictions of one model of a baseline file, by setting; its columns are numbered from ``start``."""
     ids = np.array(table.column("image").to_pylist(), dtype=object)
     predictions = {}
-    for index, entry in enumerate(content["settings"]):
+    for index, entry in enumerate(settings, start):
         rows = np.flatnonzero(table.column(f"top{index}").is_valid().to_numpy())
         top = table.column(f"top{index}").to_numpy()[rows]
         logits = table.column(f"confidence{index}").to_numpy()[rows]
@@ -158,7 +191,7 @@ def _read_predictions(table: pa.Table, content: Mapping[str, Any]) -> dict[str, 
         spec = ResultSpec.from_json(entry["spec"])
         space = content["spaces"][spec.space]
         predictions[entry["setting"]] = Predictions(
-            classifier=content["model"],
+            classifier=model,
             setting=entry["setting"],
             space=LabelSpace(space["name"], tuple(space["keys"]), tuple(space["names"])),
             ids=ids[rows].tolist(),

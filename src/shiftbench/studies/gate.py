@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, structs
 from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
@@ -93,6 +93,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
     #: What an undecided number does: it blocks the gate, or is only reported.
     undecided: Literal["block", "allow"] = "block"
+    #: The model that it compares with, if that is not the baseline but the first one of its series; not in policies.
+    since: str = ""
 
     @property
     def title(self) -> str:
@@ -104,7 +106,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "calibration": "calibration error",
         }
         title = titles.get(self.of, f"each {self.of}")
-        return f"{title} ({', '.join(self.only)})" if self.only else title
+        if self.only:
+            title += f" ({', '.join(self.only)})"
+        return f"{title} since {self.since}" if self.since else title
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +130,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for rule in policy.rule:
             if (rule.of == "group") != bool(rule.by):
                 raise GateError(f"{path}: a rule of groups, and no other, needs a column", found=f"by = {rule.by!r}")
+            if rule.since:
+                raise GateError(f"{path}: a rule can't name a model", found=f"since = {rule.since!r}")
         if not policy.rule:
             raise GateError(f"{path} has no rules", expected="at least one [[rule]]")
         return policy
@@ -765,10 +771,27 @@ def place_of(setting: str, member: Member | None, spec: ResultSpec) -> GateSetti
     return GateSetting(setting, shifted=shifted, grid=member.family, corruption=member.name)
 
 
+@dataclass(frozen=True)
+class FirstOfSeries:
+    """The first model of a series of baselines, with what the candidate did beside it."""
+
+    model: str
+    settings: Sequence[GateSetting]
+
+
 def judge(
-    settings: Sequence[GateSetting], policy: Policy, candidate: str, baseline: str, notes: Sequence[str] = ()
+    settings: Sequence[GateSetting],
+    policy: Policy,
+    candidate: str,
+    baseline: str,
+    notes: Sequence[str] = (),
+    since: FirstOfSeries | None = None,
 ) -> GateResult:
-    """Apply a policy to both models in every setting; a rule that matches nothing is an error."""
+    """Apply a policy to both models in every setting; a rule that matches nothing is an error.
+
+    The blocking rules are also applied to the first model of a series: they can fail the gate, so that many small
+    losses are noticed, but a pass is about the last model alone.
+    """
     notes = list(notes)
     judged = []
     for rule in policy.rule:
@@ -779,6 +802,11 @@ def judge(
             notes.append(f"nothing to check for {rule.title!r}")
     everything = Observations.join([setting.observations for setting in settings])
     images = len(np.unique(everything.images))
+    if since is not None:
+        for rule in policy.rule:
+            if rule.undecided == "block":
+                of_first = structs.replace(rule, undecided="allow", since=since.model)
+                judged.append((of_first, list(_checks(of_first, since.settings, policy))))
     return judged_result(judged, policy, candidate, baseline, settings, images, notes)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import structs
 
 from shiftbench.arrays import BoolArray, IntArray
 from shiftbench.errors import ShiftbenchError
@@ -23,6 +24,7 @@ from shiftbench.metrics.betting import Drop
 from shiftbench.metrics.cells import CellPool, DisagreementRates
 from shiftbench.runs.cells import CellRunner
 from shiftbench.runs.plan import PlannedResult, RunContext
+from shiftbench.store.baseline import GateBaseline
 from shiftbench.store.gate_looks import GateLooks, read_gate_looks
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import canonical_json
@@ -73,6 +75,8 @@ class _Kind:
     rows: Sequence[IntArray]
     rates: DisagreementRates
     seed: int
+    #: For each cell, whether the first model of the series was right.
+    first_right: BoolArray | None
     #: For each draw so far: whether the candidate was right, and whether the image could be read.
     right: list[bool] = field(default_factory=list)
     read: list[bool] = field(default_factory=list)
@@ -132,6 +136,8 @@ class CellGate:
     policy: Policy
     limit: PassLimit
     baseline_id: str
+    #: The first model of the baseline's series, if there is one.
+    first: GateBaseline | None = None
 
     def judge(self) -> GateResult:
         """Evaluate until every blocking rule is decided or the limit is reached."""
@@ -206,8 +212,19 @@ class CellGate:
             seed = int(digest(looks.baseline, looks.seed, name), 16)
             settings = [setting for setting, _ in before]
             rows = [rows_of_setting for _, rows_of_setting in before]
-            kinds.append(_Kind(name, settings, planned, rows, rates, seed))
+            kinds.append(_Kind(name, settings, planned, rows, rates, seed, self._first_right(settings)))
         return kinds
+
+    def _first_right(self, settings: Sequence[GateSetting]) -> BoolArray | None:
+        """For each cell, whether the first model of the series was right; an image that it lacks counts as wrong."""
+        if self.first is None:
+            return None
+        columns = []
+        for setting in settings:
+            before = self.first.predictions[setting.name]
+            right = dict(zip(before.ids, (before.top[:, 0] == before.labels).tolist(), strict=True))
+            columns.append(np.array([right.get(image, False) for image in setting.ids.tolist()], bool))
+        return np.concatenate(columns)
 
     def _advance(self, kind: _Kind, looks: GateLooks, runner: CellRunner, count: int) -> None:
         """Evaluate the next draws of a kind; cells that the workspace knows cost nothing."""
@@ -271,6 +288,8 @@ class CellGate:
                 judged.append((rule, checks))
             else:
                 notes.append(f"nothing to check for {rule.title!r}")
+        if self.first is not None:
+            judged += self._since(self.first.model, kinds)
         passes = sum(len(kind.read) for kind in kinds)
         unreadable = sum(len(kind.read) - sum(kind.read) for kind in kinds)
         if unreadable:
@@ -300,7 +319,19 @@ class CellGate:
                 seeds.add(other.seed)
         return sorted(seeds - {looks.seed})
 
-    def _drops(self, rule: Rule, kind: _Kind) -> Iterator[tuple[str, Drop]]:
+    def _since(self, model: str, kinds: Sequence[_Kind]) -> Iterator[tuple[Rule, list[Check]]]:
+        """The blocking rules, applied to the first model of the series."""
+        for rule in self.policy.rule:
+            if rule.undecided == "allow":
+                continue
+            checks = []
+            for kind in kinds:
+                drops = self._drops(rule, kind, kind.first_right)
+                checks += [Check.of(name, drop, self.policy) for name, drop in drops]
+            if checks:
+                yield structs.replace(rule, undecided="allow", since=model), checks
+
+    def _drops(self, rule: Rule, kind: _Kind, was_right: BoolArray | None = None) -> Iterator[tuple[str, Drop]]:
         """The numbers of a rule that are about this kind of cells."""
         if rule.of == "calibration":
             return
@@ -310,7 +341,8 @@ class CellGate:
                 continue
             among = np.isin(kind.pool.settings, [numbers[member.name] for member in members])
             for title, subset in _subsets(rule, kind, name, among):
-                yield title, kind.pool.drop(subset, kind.draws, kind.is_right, kind.rates, rule.margin / 100)
+                margin = rule.margin / 100
+                yield title, kind.pool.drop(subset, kind.draws, kind.is_right, kind.rates, margin, was_right)
 
     @cached_property
     def _scopes(self) -> Mapping[Rule, Scopes]:
