@@ -14,6 +14,7 @@ from shiftbench.metrics.intervals import (
     clopper_pearson,
     images_needed,
     images_needed_to_tell_apart,
+    mcnemar_power,
     mean_interval,
 )
 from shiftbench.metrics.paired import mcnemar
@@ -123,8 +124,8 @@ def test_images_to_tell_apart_give_the_asked_power(gap: float, disagreement: flo
             shown = mcnemar(b, m - b) <= 0.05
             favours = scipy.stats.binom.pmf(b, m, (disagreement + gap) / 2 / disagreement)
             power += weight * favours[shown].sum()
-    # The exact test is a little more cautious than the formula's normal one.
-    assert 0.73 < power < 0.84
+    assert 0.8 <= power < 0.84
+    assert mcnemar_power(n, gap, disagreement) == pytest.approx(power, abs=1e-6)
 
 
 def test_less_disagreement_than_difference_is_impossible() -> None:

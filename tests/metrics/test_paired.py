@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.bootstrap import resampled_means
 from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import compare, compare_all, difference_interval, holm, mcnemar
 from tests.metrics.making import changed, predictions, with_hits
@@ -55,13 +55,30 @@ def test_holm_with_ties_none_and_undefined() -> None:
     np.testing.assert_allclose(holm([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
 
 
-def test_difference_draws_follow_the_image_bootstrap() -> None:
-    """The multinomial short cut has the law of drawing images."""
-    b, c, n = 30, 12, 120
-    direct = resampled_means(np.repeat([1.0, -1.0, 0.0], [b, c, n - b - c])[:, None], resamples=20_000)[:, 0]
-    for level in (0.5, 0.95):
-        ends = difference_interval(b, c, n, level, resamples=20_000, seed=1)
-        np.testing.assert_allclose(ends, np.quantile(direct, [(1 - level) / 2, (1 + level) / 2]), atol=1.01 / n)
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_interval_and_exact_test_never_contradict_each_other(level: float) -> None:
+    for n in (30, 200):
+        for b in range(25):
+            for c in range(min(25, n - b + 1)):
+                if b + c > 0:
+                    low, high = difference_interval(b, c, n, level)
+                    excludes_no_difference = low > 0 or high < 0
+                    assert low <= (b - c) / n <= high
+                    assert max(b, c) == n or excludes_no_difference == (float(mcnemar(b, c)) <= 1 - level), (b, c, n)
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0.02, 0.01), (0.1, 0.05), (0.3, 0.3)])
+def test_the_interval_covers_the_true_difference(only_a: float, only_b: float) -> None:
+    """Exactly, over all outcomes."""
+    n = 60
+    covered = 0.0
+    for b in range(n + 1):
+        for c in range(n - b + 1):
+            chance = scipy.stats.multinomial.pmf([b, c, n - b - c], n, [only_a, only_b, 1 - only_a - only_b])
+            if chance > 1e-7:
+                low, high = difference_interval(b, c, n)
+                covered += chance * (low <= only_a - only_b <= high)
+    assert covered > 0.949
 
 
 @pytest.mark.parametrize(("b", "c", "n"), [(30, 12, 120), (25, 26, 840), (0, 7, 50), (0, 0, 50)])

@@ -18,6 +18,10 @@ from shiftbench.errors import ShiftbenchError
 
 #: No search goes beyond this many images.
 _MOST_IMAGES = 10**12
+#: Steps of a search by halving: the ends are then exact to the digits that are shown.
+_HALVINGS = 40
+#: By this factor a number of images grows that has not enough power yet.
+_NEXT_SIZE = 1.01
 
 
 class Interval(NamedTuple):
@@ -152,6 +156,51 @@ def difference_of_shares(
     return Interval(difference - below, difference + above)
 
 
+def paired_difference_interval(only_first: int, only_second: int, n: int, level: float = 0.95) -> Interval:
+    """The score interval of a difference of two shares of the same n images (Tango 1998).
+
+    It holds every difference that the score test does not reject. Resampling would be too narrow if few images differ.
+
+    Args:
+        only_first: Number of images that only the first share counts.
+        only_second: Number of images that only the second one counts.
+        n: Number of images.
+        level: Confidence level of the interval.
+
+    Example:
+        >>> low, high = paired_difference_interval(30, 20, 500)
+        >>> f"[{low:.4f}, {high:.4f}]"
+        '[-0.0080, 0.0490]'
+    """
+    from scipy.special import ndtri
+
+    _check_level(level)
+    z = float(ndtri((1 + level) / 2))
+    observed = (only_first - only_second) / n
+
+    def score(difference: float) -> float:
+        """The distance from the observed difference, in standard errors if this is the true one."""
+        b = -only_first - only_second + (2 * n - only_first + only_second) * difference
+        c = -only_second * difference * (1 - difference)
+        lost = (math.sqrt(max(b * b - 8 * n * c, 0.0)) - b) / (4 * n)
+        variance = n * (2 * lost + difference * (1 - difference))
+        if variance <= 0:
+            return 0.0 if difference == observed else math.inf
+        return n * abs(observed - difference) / math.sqrt(variance)
+
+    def edge(outside: float) -> float:
+        inside = observed
+        for _ in range(_HALVINGS):
+            middle = (inside + outside) / 2
+            if score(middle) > z:
+                outside = middle
+            else:
+                inside = middle
+        return outside
+
+    return Interval(edge(-1.0), edge(1.0))
+
+
 def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.95) -> int:
     """How many images make the Clopper-Pearson interval as narrow as plus-minus ``half_width``.
 
@@ -196,7 +245,8 @@ def images_needed_to_tell_apart(
 
     ``difference`` is the gap in accuracy, ``disagreement`` the share of images on which exactly one of the
     two is right (at least the gap). Connor (1987):
-    n = (z_level sqrt(disagreement) + z_power sqrt(disagreement - difference²))² / difference².
+    n = (z_level sqrt(disagreement) + z_power sqrt(disagreement - difference²))² / difference²,
+    and a few more, until the exact test has the power.
     """
     from scipy.special import ndtri
 
@@ -214,7 +264,31 @@ def images_needed_to_tell_apart(
     z_level = float(ndtri((1 + level) / 2))
     z_power = float(ndtri(power))
     root = z_level * math.sqrt(disagreement) + z_power * math.sqrt(disagreement - gap**2)
-    return max(1, math.ceil((root / gap) ** 2))
+    n = max(1, math.ceil((root / gap) ** 2))
+    while mcnemar_power(n, gap, disagreement, level) < power:
+        n = math.ceil(n * _NEXT_SIZE)
+    return n
+
+
+def mcnemar_power(n: int, difference: float, disagreement: float, level: float = 0.95) -> float:
+    """The probability that the exact test of McNemar rejects on n images; two models differ on a share of them.
+
+    >>> round(mcnemar_power(200, 0.1, 0.2), 3)
+    0.875
+    """
+    from scipy.special import bdtr, bdtrik, gammaln, xlog1py, xlogy
+
+    spread = 8 * math.sqrt(n * disagreement * (1 - disagreement)) + 8
+    centre = n * disagreement
+    differing = np.arange(max(0, math.floor(centre - spread)), min(n, math.ceil(centre + spread)) + 1)
+    logarithm = gammaln(n + 1) - gammaln(differing + 1) - gammaln(n - differing + 1)
+    chances = np.exp(logarithm + xlogy(differing, disagreement) + xlog1py(n - differing, -disagreement))
+    tail = (1 - level) / 2
+    most = np.floor(np.nan_to_num(bdtrik(tail, differing, 0.5), nan=-1.0) + 1e-6)
+    most = np.where((most >= 0) & (bdtr(np.maximum(most, 0), differing, 0.5) > tail), most - 1, most)
+    against = (1 - abs(difference) / disagreement) / 2
+    rejected = bdtr(np.maximum(most, 0), differing, against) + bdtr(np.maximum(most, 0), differing, 1 - against)
+    return float(chances @ np.where(most >= 0, rejected, 0.0))
 
 
 def _check_level(level: float) -> None:

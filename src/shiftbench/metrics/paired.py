@@ -17,8 +17,8 @@ from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.grouping import by_key
 from shiftbench.metrics.arrays import kept_scores
-from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval
-from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.bootstrap import percentile_interval
+from shiftbench.metrics.intervals import clopper_pearson, paired_difference_interval
 from shiftbench.metrics.multilabel import MEAN_PRECISION, labelled_rows, mean_average_precision, resampled_precisions
 from shiftbench.store.predictions import Predictions
 
@@ -89,7 +89,7 @@ def compare(first: Predictions, second: Predictions, *, level: float = 0.95, mix
 
     Both must come from the same setting, images, labels and provenance. ``mixed=True`` allows different
     settings and provenance (such as one classifier clean and corrupted), never different images or labels.
-    The interval is the percentile interval of the paired bootstrap; where the two never disagree, or always in the
+    The interval excludes 0 if and only if McNemar's exact test rejects; where the two never disagree, or always in the
     same way, it is the Clopper-Pearson bound on the share of images that are otherwise.
     """
     if MEAN_PRECISION in (first.spec.metric, second.spec.metric):
@@ -181,31 +181,31 @@ def normal_p(difference: float, error: float) -> float:
     return float(2.0 * ndtr(-abs(difference) / error))
 
 
-def difference_interval(
-    only_first: int, only_second: int, n: int, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float]:
-    """The interval of the difference in accuracy: percentiles of the paired bootstrap.
+def difference_interval(only_first: int, only_second: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of the difference in accuracy: the score interval, extended by what McNemar's exact test allows.
 
-    Exchanging the two models exchanges the ends and their signs, so that every command shows one interval for a pair.
+    It excludes 0 if and only if the exact test rejects at this level. Exchanging the two models exchanges the ends and
+    their signs, so that every command shows one interval for a pair.
 
-    >>> difference_interval(30, 20, 500), difference_interval(20, 30, 500)
-    ((-0.008, 0.048), (-0.048, 0.008))
+    >>> low, high = difference_interval(30, 20, 500)
+    >>> f"[{low:.4f}, {high:.4f}]"
+    '[-0.0096, 0.0490]'
     """
     if only_first < only_second:
-        ends = difference_interval(only_second, only_first, n, level, resamples, seed)
-        return -ends[1], -ends[0]
+        low, high = difference_interval(only_second, only_first, n, level)
+        return -high, -low
     difference = (only_first - only_second) / n
     if max(only_first, only_second) in (0, n):
-        # Resampling can't show what never occurred and would give no width; the share of images that are not as all
-        # these is bounded all the same, and each of them moves the difference by 1, or by 2 if only one was right.
+        # The share of images that are not as all these is bounded, and each of them moves the difference by 1, or by 2
+        # if only one model was right.
         reach = (1 + abs(difference)) * clopper_pearson(0, n, level).high
         return max(-1.0, difference - reach), min(1.0, difference + reach)
-    # An image adds +1, -1 or 0 to the difference, so that drawing n images with replacement is one draw of
-    # multinomial(n; b/n, c/n, rest): the image bootstrap itself, without touching the images.
-    shares = np.array([only_first, only_second, n - only_first - only_second]) / n
-    draws = np.random.default_rng(seed).multinomial(n, shares, size=resamples)
-    low, high = percentile_interval(np.asarray((draws[:, 0] - draws[:, 1]) / n), level)
-    return float(low), float(high)
+    score = paired_difference_interval(only_first, only_second, n, level)
+    differing = only_first + only_second
+    favours_first = clopper_pearson(only_first, differing, level)
+    exact_low = (2 * favours_first.low - 1) * differing / n
+    exact_high = (2 * favours_first.high - 1) * differing / n
+    return min(score.low, exact_low), max(score.high, exact_high)
 
 
 def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> list[Comparison]:
