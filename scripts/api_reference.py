@@ -41,7 +41,7 @@ EXTENSION_MODULES = tuple(f"shiftbench.extend.{name}" for name in MODULES)
 EXTENSION_LEAD = """# Extension API
 
 What a plug-in may use besides the [public API](api.md): `shiftbench.extend` has one module for each thing that a
-plug-in does. The plug-ins of this package, `bridges`, `testsets` and `hardening`, use nothing else, and a test checks it.
+plug-in does. The plug-ins of this package (`bridges`, `testsets`, `hardening`) use nothing else, and a test checks it.
 Import a name from the module below, not from the module that defines it. A name leaves the extension API only with a
 new minor version and a line in the [changes](../CHANGELOG.md). [Write a plug-in](plugins.md) shows how to begin.
 

@@ -303,7 +303,7 @@ def torch_dataset(
 
     Example:
         >>> from torch.utils.data import DataLoader  # doctest: +SKIP
-        >>> foggy = torch_dataset("photos-c.fog.3", "photos", labels="folders", preprocessing=classifier)  # doctest: +SKIP
+        >>> foggy = torch_dataset("photos-c.fog.3", "photos", preprocessing=classifier)  # doctest: +SKIP
         >>> for images, targets in DataLoader(foggy, batch_size=64, num_workers=4):  # doctest: +SKIP
         ...     scores = network(images)
     """
