@@ -6,16 +6,17 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.classifiers import Classifier, Preprocessing
 from shiftbench.datasets import Dataset, DecodedImage
 from shiftbench.errors import BadImageError, DatasetError, SettingError
 from shiftbench.extend.datasets import ContentDataset, decode, digest_bytes, find_label_space, recognise_names
 from shiftbench.extend.settings import Data, data_name, of_split, setting_geometry
-from shiftbench.extend.types import FloatArray, Labels, Pixels
+from shiftbench.extend.types import Labels, Pixels
 from shiftbench.labels import LabelSpace
 from shiftbench.settings import Setting, SuiteOptions, build_suite, open_data
 
@@ -217,10 +218,10 @@ def _class_names(source: object) -> list[str] | None:
 def _pixels(image: object, image_id: str) -> DecodedImage:
     """An image as RGB pixels; BadImageError if it cannot be used, DatasetError if no image of the kind can."""
     if hasattr(image, "convert") and hasattr(image, "mode"):
-        return _pixels_of_pillow(image, image_id)
+        return _pixels_of_pillow(cast("Image", image), image_id)
     if hasattr(image, "detach"):
-        image = image.detach().cpu().numpy()
-        return DecodedImage(_pixels_of_array(image, image_id, channels_first=True))
+        array = cast("torch.Tensor", image).detach().cpu().numpy()
+        return DecodedImage(_pixels_of_array(array, image_id, channels_first=True))
     if isinstance(image, np.ndarray):
         return DecodedImage(_pixels_of_array(image, image_id, channels_first=False))
     raise DatasetError(
@@ -237,7 +238,7 @@ def _pixels_of_pillow(image: Image, image_id: str) -> DecodedImage:
     return decode(encoded.getvalue(), image_id)
 
 
-def _pixels_of_array(array: FloatArray | Pixels, image_id: str, channels_first: bool) -> Pixels:
+def _pixels_of_array(array: NDArray[np.generic], image_id: str, channels_first: bool) -> Pixels:
     if array.ndim == 3 and channels_first and array.shape[0] in _CHANNELS:
         array = array.transpose(1, 2, 0)
     if array.ndim == 2:
@@ -252,18 +253,18 @@ def _pixels_of_array(array: FloatArray | Pixels, image_id: str, channels_first: 
         array = _levels(array, image_id)
     if array.shape[2] == 1:
         array = np.repeat(array, 3, axis=2)
-    return np.array(array, order="C")
+    return np.array(array, dtype=np.uint8, order="C")
 
 
-def _levels(array: FloatArray | Pixels, image_id: str) -> Pixels:
+def _levels(array: NDArray[np.generic], image_id: str) -> Pixels:
     """Floats that ``ToTensor`` made of 8 bits, as these bits; DatasetError for other floats."""
     levels = np.asarray(array, dtype=np.float64) * 255
     rounded = np.rint(levels)
-    is_integer = np.asarray(array).dtype.kind != "f"
+    is_integer = array.dtype.kind != "f"
     if is_integer or rounded.min() < 0 or rounded.max() > 255 or np.abs(levels - rounded).max() > _TOLERANCE:
         raise DatasetError(
             f"{image_id} has been changed by a transform",
-            found=f"{array.dtype} from {array.min():.3g} to {array.max():.3g}",
+            found=f"{array.dtype} from {levels.min() / 255:.3g} to {levels.max() / 255:.3g}",
             expected="uint8, or floats that are multiples of 1/255, as ToTensor makes them",
             hint="open the dataset without a transform; the model's preprocessing resizes and normalises",
         )

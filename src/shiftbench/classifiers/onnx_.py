@@ -9,7 +9,7 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import OTHER_INPUTS, BatchedClassifier, Outputs, network_fingerprint, trial_scores
 from shiftbench.classifiers.batches import depends_on_neighbours, scores_alone, with_dark_images
-from shiftbench.classifiers.description import FactSource
+from shiftbench.classifiers.description import Description, FactSource
 from shiftbench.classifiers.onnx_graph import mixes_images, onnx_digest
+from shiftbench.classifiers.onnx_metadata import description_in, own_entry
 from shiftbench.classifiers.options import Options, existing_file, known_inputs, settle
 from shiftbench.classifiers.preprocessing import Preprocessing, in_colour_order
 from shiftbench.errors import ClassifierError, UnknownNameError, argument, required
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest
 from shiftbench.jobs.threads import worker_count
+from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -40,6 +42,8 @@ _TYPES = {
     "tensor(float16)": np.float16,
     "tensor(double)": np.float64,
 }
+#: The name of a label space that the metadata of a file lists.
+OUR_LABELS = "labels"
 #: Two engines agree if no score differs by more than this fraction of the largest score, and the best classes agree.
 TOLERANCE = 1e-4
 #: This number is part of every cache key; raise it when the export changes.
@@ -246,12 +250,16 @@ def image_input(session: Any, name: str) -> Any:
 def load_onnx(target: str, options: Options) -> OnnxClassifier:
     """Load ``model.onnx``. The graph's input states size, layout and whether it takes pixels."""
     path = existing_file(target)
-    name = options.name or path.stem
     device = options.device
     if device == "auto":
         available = import_onnxruntime().get_available_providers()
         device = "cuda" if "CUDAExecutionProvider" in available else "cpu"
-    entry = image_input(open_session(path, options.threads, device), name)
+    session = open_session(path, options.threads, device)
+    metadata = session.get_modelmeta().custom_metadata_map
+    stated_name = own_entry(metadata, path.name).get("name")
+    name = options.name or str(stated_name or path.stem)
+    entry = image_input(session, name)
+    options = _with_metadata(options, description_in(metadata, name, pixels=entry.type == "tensor(uint8)"))
     classifier = OnnxClassifier(
         path,
         name=name,
@@ -280,13 +288,24 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         classifier.takes_pixels = known_input.pixels
         try:
             settled, scores = settle(classifier.name, options, known_input, trial)
-            named_space = _named_classes(classifier.session, scores.shape[1])
+            named_space = _named_classes(metadata, name, scores.shape[1])
             if settled.labels is None and named_space is not None:
                 settled = replace(settled, labels=named_space, sources={**settled.sources, "labels": "file"})
             return settled.finish(classifier, scores)
         except ClassifierError as error:
             failures.append(error)
     raise failures[0]
+
+
+def _with_metadata(options: Options, description: Description) -> Options:
+    """The options with what the metadata of the file states; a sidecar and the caller prevail."""
+    if not description.keys:
+        return options
+    options = replace(options, described=((description, "file"), *options.described))
+    if description.outputs is None or options.outputs is not None:
+        return options
+    source: FactSource = "file" if "outputs" in description.stated else "assumed"
+    return replace(options, outputs=description.outputs, sources={**options.sources, "outputs": source})
 
 
 def _mixes_images(classifier: OnnxClassifier, images: Pixels) -> bool:
@@ -342,12 +361,19 @@ def _may_hold_scores(output: Any) -> bool:
     return output.type in _TYPES and is_table
 
 
-def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
+def _named_classes(metadata: Mapping[str, str], model: str, outputs: int) -> LabelSpace | None:
     """The classes that the file's metadata names, as exporters write them: a list, or a mapping from index to name.
+
+    Those that `describe --write --embed` wrote come first: a list, or the name of a label space.
 
     None if the metadata does not name exactly ``outputs`` different classes.
     """
-    metadata = session.get_modelmeta().custom_metadata_map
+    written = own_entry(metadata, model).get("labels")
+    if isinstance(written, str):
+        space = label_space(written)
+        return space if len(space) == outputs else None
+    if isinstance(written, list) and len(written) == outputs == len(set(map(str, written))):
+        return recognise_names([str(class_name) for class_name in written], own=OUR_LABELS)[0]
     for key in ("names", "classes", "class_names", "labels", "id2label"):
         try:
             value = ast.literal_eval(metadata.get(key, ""))

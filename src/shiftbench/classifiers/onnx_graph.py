@@ -1,4 +1,5 @@
-"""What the file of an ONNX model says without running it: the files that hold its weights, and whether it mixes images.
+"""What the file of an ONNX model says without running it: the files that hold its weights, whether it mixes images, and
+what was written at its end.
 
 The package onnx is not needed to run a model, so the few messages of its files that matter are read here. Protocol
 Buffers write a message as fields, each a key (number and wire type) and a value. All other fields are skipped unread.
@@ -31,13 +32,19 @@ _FIELDS: Mapping[str, Mapping[int, str]] = {
 }
 #: Messages that are nested more deeply are rejected, since they are read by recursion.
 _DEEPEST = 100
+#: The number of the field with an entry of the model's metadata, and the key of the entry that is ours.
+_METADATA = 14
+OUR_KEY = "shiftbench"
 #: Names of values are shorter than this number of bytes; longer fields of the same number hold something else.
 _LONGEST_NAME = 10_000
 
 
 def onnx_digest(path: Path) -> str:
-    """A hash of a model's file and of all files that it reads its weights from."""
-    hashed_parts = [file_digest(path)]
+    """A hash of a model's file and of all files that it reads its weights from.
+
+    A description that was written at the end of the file is left out: it decides no score that other facts do not.
+    """
+    hashed_parts = [file_digest(path, size=described_from(path))]
     for name in external_files(path):
         hashed_parts += [name, file_digest(path.parent / name)]
     return digest("onnx", *hashed_parts)
@@ -62,6 +69,52 @@ def external_files(path: Path) -> list[str]:
                 hint="move the file there, or export the model again",
             )
     return names
+
+
+def metadata_entry(key: str, value: str) -> bytes:
+    """An entry of a model's metadata as a field that may follow the bytes of a file."""
+    content = _length_delimited(1, key.encode()) + _length_delimited(2, value.encode())
+    return _length_delimited(_METADATA, content)
+
+
+def _length_delimited(number: int, content: bytes) -> bytes:
+    return _encoded_varint(number << 3 | 2) + _encoded_varint(len(content)) + content
+
+
+def _encoded_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def described_from(path: Path) -> int | None:
+    """Where our entry of the metadata begins if it is the last field of a file; None if there is none at the end."""
+    if not path.stat().st_size:
+        return None
+    with _opened(path) as data:
+        entries = _our_entries(data)
+        if not entries:
+            return None
+        value = next((item for item in _fields(data, entries[-1].start, entries[-1].stop) if item.number == 2), None)
+        if value is None:
+            return None
+        field_bytes = metadata_entry(OUR_KEY, data[value.start : value.stop].decode())
+        start = len(data) - len(field_bytes)
+        return start if data[start:] == field_bytes else None
+
+
+def is_described(path: Path) -> bool:
+    """Whether our entry is anywhere in the metadata of a file."""
+    with _opened(path) as data:
+        return bool(_our_entries(data))
+
+
+def _our_entries(data: mmap.mmap) -> list[_Field]:
+    entries = (part for part in _fields(data, 0, len(data)) if part.number == _METADATA)
+    return [entry for entry in entries if _texts(data, entry).get(1) == OUR_KEY]
 
 
 @contextmanager

@@ -373,6 +373,13 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     them.
     """
     path = new_sidecar(model, force)
+    content = sidecar_content(model, classifier)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
+    return path
+
+
+def sidecar_content(model: str | Path, classifier: Classifier) -> dict[str, object]:
+    """What is known about a model, as a sidecar has it; values that are assumed are listed under ``assumed``."""
     content: dict[str, object] = {}
     if classifier.name != Path(model).stem:
         content["name"] = classifier.name
@@ -387,8 +394,7 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     assumed = assumed_keys(content, classifier.sources)
     if assumed:
         content["assumed"] = assumed
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
-    return path
+    return content
 
 
 def _described(classifier: Classifier) -> dict[str, object]:

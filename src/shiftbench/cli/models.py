@@ -54,14 +54,16 @@ def describe_command(
     data: Annotated[str | None, "-d", "Images that it is meant for: they decide an unknown input size."] = None,
     split: Split = None,
     write: Annotated[bool, "Write the facts beside the model file, where `eval` finds them."] = False,
-    force: Annotated[bool, "With --write: replace an existing file."] = False,
+    embed: Annotated[bool, "With --write: into the metadata of the ONNX file itself."] = False,
+    force: Annotated[bool, "With --write: replace an existing file or description."] = False,
     trust: Trust = False,
     json: Json = False,
 ) -> None:
     """Show what is known about a model, and where each fact comes from.
 
     Facts that nothing states are marked as assumed; `eval` assumes the same, and marks the scores. `--write` writes
-    MODEL.json, which keeps both apart: state what you know by `--preprocess`.
+    MODEL.json, which keeps both apart: state what you know by `--preprocess`. `--write --embed` writes the same
+    into the ONNX file, so that it travels with the model; weights and id stay as they are.
 
     \b
     Examples:
@@ -70,6 +72,7 @@ def describe_command(
         --preprocess size=32,mean=0.49,0.48,0.45,std=0.25,colour=rgb
     """
     from shiftbench.classifiers.loading import load_spec
+    from shiftbench.classifiers.onnx_metadata import write_metadata
     from shiftbench.classifiers.options import Options, write_sidecar
     from shiftbench.labels.catalogue import FOLDERS
 
@@ -87,7 +90,9 @@ def describe_command(
     classifier = load_spec(model, Options.of(stated_labels, preprocess, **options))
     notes = _notes(model, classifier)
     sidecar = None
-    if write:
+    if write and embed:
+        sidecar = write_metadata(model, classifier, force)
+    elif write:
         sidecar = write_sidecar(model, classifier, force)
     if json:
         facts = [{"name": fact.name, "value": fact.value, "source": fact.source} for fact in classifier.facts]

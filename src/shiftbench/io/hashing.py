@@ -24,8 +24,13 @@ def seeded_rank(*parts: object) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
-def file_digest(path: str | Path) -> str:
-    """A digest of the bytes of a file, or of all files below a folder with their relative names."""
+def file_digest(path: str | Path, *, size: int | None = None) -> str:
+    """A digest of a file, or of all files below a folder with their relative names.
+
+    Args:
+        path: The file or folder.
+        size: Of a file, the number of bytes from its beginning; default: all.
+    """
     path = Path(path)
     if path.is_dir():
         names_and_digests: list[str] = []
@@ -33,7 +38,9 @@ def file_digest(path: str | Path) -> str:
             names_and_digests += [file.relative_to(path).as_posix(), file_digest(file)]
         return digest(*names_and_digests)
     state = hashlib.blake2b(digest_size=16)
+    remaining = path.stat().st_size if size is None else size
     with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
+        while chunk := stream.read(min(1 << 20, remaining) if size is not None else 1 << 20):
             state.update(chunk)
+            remaining -= len(chunk)
     return state.hexdigest()
