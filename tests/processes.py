@@ -13,10 +13,14 @@ from pathlib import Path
 
 #: Imported once by the process that is forked.
 PRELOADED = (
-    "tests.runs.kill_target", "tests.outputs.kill_target", "tests.hardening.augmentations.kill_target",
-    "tests.hardening.training.kill_target", "shiftbench.testsets.commands.serve", "shiftbench.testsets.web.app",
+    "tests.runs.kill_target",
+    "tests.outputs.kill_target",
+    "tests.hardening.augmentations.kill_target",
+    "tests.hardening.training.kill_target",
+    "shiftbench.testsets.commands.serve",
+    "shiftbench.testsets.web.app",
     "tests.integrations.rank_target",
-)  # fmt: skip
+)
 
 
 def start(target: Callable[..., object], *arguments: object) -> ForkServerProcess:
@@ -29,14 +33,18 @@ def start(target: Callable[..., object], *arguments: object) -> ForkServerProces
 
 
 def kill_often(
-    target: Callable[..., object], arguments: Callable[[random.Random], tuple[object, ...]], begun: Path, kills: int,
+    target: Callable[..., object],
+    arguments: Callable[[random.Random], tuple[object, ...]],
+    begun: Path,
+    kills: int,
     longest: float,
-) -> int:  # fmt: skip
+) -> int:
     """Starts it again and again, and kills it after some time: how many times, at most ``kills``.
 
     The first time it may begin, which ``begun`` shows; then it is hit anywhere, also while it is starting.
     """
-    chance, killed = random.Random(str(begun.name)), 0
+    chance = random.Random(str(begun.name))
+    killed = 0
     while killed < kills:
         process = start(target, *arguments(chance))
         deadline = time.monotonic() + 300

@@ -952,9 +952,18 @@ def a_batch_of_single_views(project: Project) -> None:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 _TINY = (
-    "--set", "train.epochs=1", "--set", "architecture.name=resnet-20", "--set", "architecture.depth=8",
-    "--set", "train.batch_size=4", "--set", "data.labels=folders", "-q",
-)  # fmt: skip
+    "--set",
+    "train.epochs=1",
+    "--set",
+    "architecture.name=resnet-20",
+    "--set",
+    "architecture.depth=8",
+    "--set",
+    "train.batch_size=4",
+    "--set",
+    "data.labels=folders",
+    "-q",
+)
 
 
 @situation("hardening/training/data.py::open_training_set")

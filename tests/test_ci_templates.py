@@ -57,15 +57,20 @@ def bash(script: str, folder: Path, env: dict[str, str]) -> subprocess.Completed
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],
-        cwd=folder, env={**os.environ, "PATH": path, **env}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env={**os.environ, "PATH": path, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 class Action:
     """The steps of action.yml, with the expressions that they use filled in."""
 
     def __init__(self, folder: Path, **inputs: str) -> None:
-        self.folder, self.outputs = folder, dict[str, str]()
+        self.folder = folder
+        self.outputs = dict[str, str]()
         self.document = yaml.safe_load((ROOT / "action.yml").read_text())
         given = {name: one.get("default", "") for name, one in self.document["inputs"].items()} | inputs
         self.values = {f"inputs.{name}": value for name, value in given.items()}

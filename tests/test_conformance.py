@@ -25,8 +25,13 @@ def test_a_failure_says_what_was_found_and_does_not_stop_the_next() -> None:
         CheckResult("raises any error", False, "ZeroDivisionError: by zero"),
     ]
     assert results[1].as_dict() == {
-        "check": "fails", "ok": False, "message": "wrong", "found": "1", "expected": "2", "hint": "add one",
-    }  # fmt: skip
+        "check": "fails",
+        "ok": False,
+        "message": "wrong",
+        "found": "1",
+        "expected": "2",
+        "hint": "add one",
+    }
 
 
 def test_a_stop_by_the_user_is_not_a_failure() -> None:

@@ -108,7 +108,9 @@ def _registries() -> list[Registry[Any]]:
 
 def commands(page: Path) -> list[tuple[int, str]]:
     """The command lines in code blocks (fenced or indented), with continuation lines joined."""
-    lines, found, fenced = page.read_text(encoding="utf-8").splitlines(), [], False
+    lines = page.read_text(encoding="utf-8").splitlines()
+    found = []
+    fenced = False
     for number, line in enumerate(lines, 1):
         if line.startswith("```"):
             fenced = not fenced

@@ -28,9 +28,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> sb.Run:
     models = [sb.load_classifier(f, labels=COLOURS, preprocessing=SMALL, name=name) for name, f in functions.items()]
     with pytest.warns(UserWarning, match="dark on photos"):
         return sb.evaluate(
-            models, "corruptions", colour_folder(root / "photos", per_class=5), root / "w", labels=COLOURS,
-            corruptions=("fog", "contrast"), severities=(1, 5), progress=False,
-        )  # fmt: skip
+            models,
+            "corruptions",
+            colour_folder(root / "photos", per_class=5),
+            root / "w",
+            labels=COLOURS,
+            corruptions=("fog", "contrast"),
+            severities=(1, 5),
+            progress=False,
+        )
 
 
 SHOWN: dict[str, Callable[[sb.Run], object]] = {
@@ -177,7 +183,8 @@ class Sound(HTMLParser):
     def __init__(self, source: str) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.text, self.sources_inside = "", "http" not in source and "<script" not in source
+        self.text = ""
+        self.sources_inside = "http" not in source and "<script" not in source
         self.feed(source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -80,15 +80,29 @@ def test_every_kind_of_piece_can_come_from_a_plugin(site: Path, tmp_path: Path) 
     data = colour_folder(tmp_path / "pictures", per_class=4)
     pieces = {"corruptions": "darker", "metrics": "confident_mistakes", "suites": "night"}
     listed = subprocess.run(
-        [sys.executable, "-c", LIST, *pieces], env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", LIST, *pieces],
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     for name, rows in zip(pieces.values(), map(json.loads, listed.stdout.splitlines()), strict=True):
         assert name in {row["name"] for row in rows}
     run = shiftbench(
-        site, "eval", "channel:any", "--suite", "night", "--data", str(data), "--labels", "folders", "-w", "w",
-        "--json", cwd=tmp_path,
-    )  # fmt: skip
+        site,
+        "eval",
+        "channel:any",
+        "--suite",
+        "night",
+        "--data",
+        str(data),
+        "--labels",
+        "folders",
+        "-w",
+        "w",
+        "--json",
+        cwd=tmp_path,
+    )
     assert run.returncode == 0, run.stderr
     assert {score["setting"] for score in json.loads(run.stdout)["scores"]} == {"day", "night"}
     table = shiftbench(site, "table", "-w", "w", "-m", "confident_mistakes", "--json", cwd=tmp_path)

@@ -22,7 +22,9 @@ def _sources() -> dict[str, str]:
 @cache
 def _found() -> tuple[Counter[str], dict[str, list[str]], list[str]]:
     """Uses of Any by file, files by public class, and places that read a specification by key; all in one pass."""
-    used, classes, keyed = Counter[str](), defaultdict[str, list[str]](list), list[str]()
+    used = Counter[str]()
+    classes = defaultdict[str, list[str]](list)
+    keyed = list[str]()
     for name, text in _sources().items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Name):

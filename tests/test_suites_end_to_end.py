@@ -55,9 +55,15 @@ def second():
 """
 #: Label spaces that ImageNet's test sets are restricted to: each must have some of the images.
 SPACES = (
-    "imagenet-a-200", "imagenet-r-200", "imagenet-o-200", "objectnet-113", "vid-robust-30", "ytbb-robust-24",
-    "imagenet-eighth-125", "imagenet-22k-25",
-)  # fmt: skip
+    "imagenet-a-200",
+    "imagenet-r-200",
+    "imagenet-o-200",
+    "objectnet-113",
+    "vid-robust-30",
+    "ytbb-robust-24",
+    "imagenet-eighth-125",
+    "imagenet-22k-25",
+)
 
 
 @cache
@@ -112,41 +118,47 @@ BRIEF = re.compile(
     "imagenet|imagenet-[ar]|imagenetv2|imagenet-sketch|objectnet|real-blurry-images|stylized-imagenet|"
     "imagenet-vid-robust|ytbb-robust|clean|cifar-100|cifar-100-subtypes-[234]|icons-(subtype|version)|imagenet-c-extra"
 )
-IMAGENET, CIFAR = "sb.label_space('imagenet-1k')", "sb.label_space('cifar-10')"
+IMAGENET = "sb.label_space('imagenet-1k')"
+CIFAR = "sb.label_space('cifar-10')"
 FEW = ("--corruption", "contrast,saturate", "--severity", "1,5")
 FRAMES = ("--corruption", "rotate,gaussian_noise")
 #: Suites that need more than ImageNet's folders by role.
 OWN = {
-    "corruptions": FEW, "perturbations": FRAMES, "clean": (),
-    "attacks": ("--sample", "4"), "autoattack": ("--sample", "2"),
-}  # fmt: skip
+    "corruptions": FEW,
+    "perturbations": FRAMES,
+    "clean": (),
+    "attacks": ("--sample", "4"),
+    "autoattack": ("--sample", "2"),
+}
 OPTIONS = {
-    "imagenet-c": FEW, "many-faces": FEW, "imagenet-p": ("--corruption", "rotate"), "cifar-10-c": FEW,
+    "imagenet-c": FEW,
+    "many-faces": FEW,
+    "imagenet-p": ("--corruption", "rotate"),
+    "cifar-10-c": FEW,
     "demo": (*FEW, "--sample", "3"),
     "imagenet-c-extra": ("--corruption", "saturate", "--severity", "1,5"),
-}  # fmt: skip
+}
 SPECIAL = {
     "cifar": Case("cifar", CIFAR, cifar),
     "cifar-10-c": Case("cifar-10-c", CIFAR, cifar),
     "cifar-100": Case("cifar-100", "sb.label_space('cifar-100')", cifar),
-    "deepfashion-remixed": Case(
-        "deepfashion-remixed", "sb.label_space('deepfashion2-13')", others, "DeepFashion2"
-    ),
+    "deepfashion-remixed": Case("deepfashion-remixed", "sb.label_space('deepfashion2-13')", others, "DeepFashion2"),
     "streetview-storefronts": Case(
-        "streetview-storefronts", "sb.label_space('streetview-storefronts-20')", others,
-        "shops.csv", ("--labels", "folders"),
+        "streetview-storefronts",
+        "sb.label_space('streetview-storefronts-20')",
+        others,
+        "shops.csv",
+        ("--labels", "folders"),
     ),
     **{
         f"icons-{name}": Case(f"icons-{name}", "sb.label_space('icons-50')", others)
         for name in ("style", "subtype", "version")
     },
     **{
-        f"cifar-100-subtypes-{k}": Case(
-            f"cifar-100-subtypes-{k}", "sb.label_space('cifar-100-20')", cifar
-        )
+        f"cifar-100-subtypes-{k}": Case(f"cifar-100-subtypes-{k}", "sb.label_space('cifar-100-20')", cifar)
         for k in range(1, 5)
     },
-}  # fmt: skip
+}
 
 
 def cases() -> list[Case]:
@@ -177,7 +189,8 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Pat
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_a_suite_from_eval_to_the_report(case: Case, layouts: Any, tmp_path: Path) -> None:
-    root, workspace = layouts(case.layout), tmp_path / "w"
+    root = layouts(case.layout)
+    workspace = tmp_path / "w"
     (tmp_path / "model.py").write_text(MODEL.format(space=case.space))
     given = () if case.suite == "demo" else ("--data", root / case.data)
     brief = BRIEF.fullmatch(case.suite) is not None or (case.suite in OWN and case.layout is cifar)

@@ -27,9 +27,16 @@ if TYPE_CHECKING:
 MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", MAC)
 CHROMIUM = next((found for found in map(shutil.which, PROGRAMS) if found), None)
-ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]  # fmt: skip
-DESK, PHONE = (1280, 900), (390, 844)
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DESK = (1280, 900)
+PHONE = (390, 844)
 
 #: Opens a page: Open(payload, "view=results", size=PHONE, dark=True).
 Open = Callable[..., "Tab"]

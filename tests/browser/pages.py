@@ -18,7 +18,8 @@ from shiftbench.reports.page.sections.corruptions import CorruptionFamily
 from shiftbench.reports.page.sections.failures import FailureList
 
 SECTIONS = ["robustness", "results", "corruptions", "calibration", "failures", "training", "methods", "warnings"]
-CORRUPTIONS, GROUPS = ["gaussian_noise", "fog", "pixelate"], ["noise", "weather", "digital"]
+CORRUPTIONS = ["gaussian_noise", "fog", "pixelate"]
+GROUPS = ["noise", "weather", "digital"]
 
 
 def share(hits: float, n: int) -> Estimate:
@@ -29,18 +30,31 @@ def share(hits: float, n: int) -> Estimate:
 
 def setting(name: str, reference: str | None = None, *, metric: str = "top1", unit: str = "%") -> SettingEntry:
     return {
-        "name": name, "reference": reference, "metric": metric, "unit": unit, "higher_is_better": True,
-        "source": "own", "note": "", "provenance": "made for a test", "detail": False,
-    }  # fmt: skip
+        "name": name,
+        "reference": reference,
+        "metric": metric,
+        "unit": unit,
+        "higher_is_better": True,
+        "source": "own",
+        "note": "",
+        "provenance": "made for a test",
+        "detail": False,
+    }
 
 
 def model(
     name: str, category: str = "standard", *, own: bool = False, fitted: bool = True, base: str = ""
 ) -> ModelEntry:
     about: ModelEntry = {
-        "name": name, "id": "", "assumed": [], "training_images": [], "category": category, "base_model": base,
-        "own": own, "fitted": fitted,
-    }  # fmt: skip
+        "name": name,
+        "id": "",
+        "assumed": [],
+        "training_images": [],
+        "category": category,
+        "base_model": base,
+        "own": own,
+        "fitted": fitted,
+    }
     return about
 
 
@@ -164,14 +178,25 @@ def calibration(name: str, where: str) -> CalibrationEntry:
 
 def failures(name: str, where: str, n: int) -> FailureList:
     return {
-        "model": name, "setting": where, "dataset": "0123", "total": 40,
+        "model": name,
+        "setting": where,
+        "dataset": "0123",
+        "total": 40,
         "images": [
-            {"id": f"images/{i}.png", "label": "jeep", "prediction": f"wrong {i}", "confidence": 0.99 - i / 10,
-             "original": i, "shifted": None if i == 2 else i + 1, "wrong": 2, "of": 3,
-             "tags": ["texture"] if i == 0 else []}
+            {
+                "id": f"images/{i}.png",
+                "label": "jeep",
+                "prediction": f"wrong {i}",
+                "confidence": 0.99 - i / 10,
+                "original": i,
+                "shifted": None if i == 2 else i + 1,
+                "wrong": 2,
+                "of": 3,
+                "tags": ["texture"] if i == 0 else [],
+            }
             for i in range(n)
         ],
-    }  # fmt: skip
+    }
 
 
 def thumbnail(shade: int) -> str:

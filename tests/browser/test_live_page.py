@@ -27,11 +27,13 @@ class Server:
 
     def __init__(self) -> None:
         self.page: Page = empty_page("waiting", {"results_done": 0, "results_total": None, "text": "waiting for a run"})
-        self.tag, self.broken = 1, False
+        self.tag = 1
+        self.broken = False
         self.answers: list[int] = []
 
     def put(self, page: Page) -> None:
-        self.page, self.tag = page, self.tag + 1
+        self.page = page
+        self.tag = self.tag + 1
 
     def __call__(self, route: Route) -> None:
         if route.request.url == f"{ADDRESS}/":

@@ -18,8 +18,14 @@ pytestmark = pytest.mark.reliability("page attacks")
 def test_hostile_names(open_page: Open) -> None:
     """Markup, quotes, formulas, other scripts, and a very long name stay names."""
     long = "x" * 200
-    names = ["</script><script>alert(1)</script>", '"onload="alert(2)" <img src=x onerror=alert(3)>', "=HYPERLINK(1)",
-             "{{payload}} ${1+1} &amp;", "модель 模型 \u202egnp.exe", long]  # fmt: skip
+    names = [
+        "</script><script>alert(1)</script>",
+        '"onload="alert(2)" <img src=x onerror=alert(3)>',
+        "=HYPERLINK(1)",
+        "{{payload}} ${1+1} &amp;",
+        "модель 模型 \u202egnp.exe",
+        long,
+    ]
     rows = {name: [share(500 + 40 * i, 1000), share(300 + 50 * i, 1000)] for i, name in enumerate(names)}
     results = grid(rows, [setting("<b>val</b>"), setting("'v2'", "<b>val</b>")])
     results["models"] = [model(name, "<i>kind</i>", own=i > 3) for i, name in enumerate(names)]
@@ -64,8 +70,11 @@ def test_missing_cells(open_page: Open) -> None:
 @pytest.mark.parametrize(("scale", "edges"), [("logit", 3), ("probit", 3), ("linear", 0)])
 def test_nothing_and_everything_right(open_page: Open, scale: str, edges: int) -> None:
     rows: dict[str, Row] = {f"m{i}": [share(500 + 50 * i, 1000), share(400 + 55 * i, 1000)] for i in range(8)}
-    rows |= {"zero": [share(600, 1000), share(0, 1000)], "all": [share(1000, 1000), share(990, 1000)],
-             "both": [share(0, 1000), share(1000, 1000)]}  # fmt: skip
+    rows |= {
+        "zero": [share(600, 1000), share(0, 1000)],
+        "all": [share(1000, 1000), share(990, 1000)],
+        "both": [share(0, 1000), share(1000, 1000)],
+    }
     tab = open_page(page_of(grid(rows, [setting("val"), setting("v2", "val")])), f"scale={scale}")
     assert tab.locator(".marker[data-model]").count() == 11
     assert tab.locator(".marker.edge").count() == edges

@@ -32,8 +32,13 @@ def effective(study: Study, name: str, scale: str = "logit") -> EffectiveRobustn
     return study.effective(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale)
 
 
-LINES = [("imagenetv2", "logit"), ("imagenetv2", "probit"), ("imagenetv2", "linear"), ("objectnet", "logit"),
-         ("pgd", "probit")]  # fmt: skip
+LINES = [
+    ("imagenetv2", "logit"),
+    ("imagenetv2", "probit"),
+    ("imagenetv2", "linear"),
+    ("objectnet", "logit"),
+    ("pgd", "probit"),
+]
 
 
 def test_line_is_that_of_the_studies(open_page: Open, testbed_page: bytes, study: Study) -> None:
@@ -121,9 +126,14 @@ def test_own_models_get_a_sentence(open_page: Open) -> None:
     x, y = ([row[i][0] for row in results["estimates"] if row[i]] for i in (0, 1))  # type: ignore[index]
     n = np.array([1000.0] * 9 + [114.0])
     result = effective_robustness(
-        x, y, models=[one["name"] for one in results["models"]], baseline=[one["fitted"] for one in results["models"]],
-        n_x=n, n_y=n, unit="fraction",
-    )  # fmt: skip
+        x,
+        y,
+        models=[one["name"] for one in results["models"]],
+        baseline=[one["fitted"] for one in results["models"]],
+        n_x=n,
+        n_y=n,
+        unit="fraction",
+    )
     [text] = tab.locator(".own-models li").all_inner_texts()
     # The page fits the axes that a reader chooses by itself, without the range of ordinary models.
     assert sentence(result, "mine").startswith(text) and text.endswith("]")
@@ -195,8 +205,10 @@ def test_brush_zooms_and_everything_brings_it_back(open_page: Open, testbed_page
     reset = tab.get_by_role("button", name="Reset zoom")
     assert reset.is_hidden()
     ways: list[Callable[[], object]] = [
-        reset.click, partial(tab.keyboard.press, "Escape"), tab.locator(".chart").dblclick
-    ]  # fmt: skip
+        reset.click,
+        partial(tab.keyboard.press, "Escape"),
+        tab.locator(".chart").dblclick,
+    ]
     for bring_back in ways:
         zoom()
         assert reset.is_visible()
@@ -237,7 +249,8 @@ def test_sorting_as_python_sorts(open_page: Open, testbed_page: bytes, study: St
     def expected(heading: str, down: bool) -> list[str]:
         if heading == "model":
             return sorted(names, key=str.casefold, reverse=down)
-        values, sign = study.results.of(heading), -1 if down else 1
+        values = study.results.of(heading)
+        sign = -1 if down else 1
         return sorted(names, key=lambda name: (name not in values, sign * values.get(name, 0)))
 
     for heading in ("val", "imagenet-a", "model"):

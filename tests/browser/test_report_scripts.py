@@ -65,8 +65,10 @@ def test_numbers_as_in_the_terminal(run: RunScript) -> None:
 
 def test_other_words_as_in_the_terminal(run: RunScript) -> None:
     assert run("format.js", "(f) => [f.interval(0.5, 0.75, 1), f.interval(null, 1, 1), f.number(null, 1)]") == [
-        formatting.interval(0.5, 0.75, 1), "", formatting.MISSING,
-    ]  # fmt: skip
+        formatting.interval(0.5, 0.75, 1),
+        "",
+        formatting.MISSING,
+    ]
     counts = [0, 7, 999, 1000, 50_000, 1_234_567]
     assert run("format.js", "(f, n) => n.map(f.count)", counts) == [formatting.count(n) for n in counts]
     levels = [0.95, 0.995, 0.9, 0.6827]

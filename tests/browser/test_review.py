@@ -71,7 +71,8 @@ def test_review_by_keys(browser: Browser, site: Site) -> None:
     sampled(site, "keys")
     with sitting(browser, site, "reviewer") as tab:
         tab.goto(f"{site.server.address}/review/sets/keys/classes/frog")
-        press, second = tab.keyboard.press, tab.locator("#cards .card").nth(1)
+        press = tab.keyboard.press
+        second = tab.locator("#cards .card").nth(1)
         press("ArrowRight")
         expect(second).to_be_focused()
         press("e")

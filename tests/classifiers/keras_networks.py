@@ -47,7 +47,8 @@ class SqueezeNet(nn.Module):
 def _same(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
     """Keras' padding "same", for sides that the stride divides, which 32, 16 and 8 are: where the stride leaves an odd
     surplus, the extra pixel is below and to the right."""
-    before, after = max(size - stride, 0) // 2, -(-max(size - stride, 0) // 2)
+    before = max(size - stride, 0) // 2
+    after = -(-max(size - stride, 0) // 2)
     return nn.Sequential(nn.ZeroPad2d((before, after, before, after)), nn.Conv2d(channels, filters, size, stride))
 
 
@@ -56,8 +57,10 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, channels: int, filters: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.norm1 = _same(channels, filters, 3, stride), nn.BatchNorm2d(filters, eps=_EPSILON)
-        self.conv2, self.norm2 = _same(filters, filters, 3), nn.BatchNorm2d(filters, eps=_EPSILON)
+        self.conv1 = _same(channels, filters, 3, stride)
+        self.norm1 = nn.BatchNorm2d(filters, eps=_EPSILON)
+        self.conv2 = _same(filters, filters, 3)
+        self.norm2 = nn.BatchNorm2d(filters, eps=_EPSILON)
         self.shortcut = _same(channels, filters, 1, stride) if stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,7 +73,8 @@ class ResNet8(nn.Module):
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
-        self.conv, self.norm = _same(3, _CHANNELS[0], 3), nn.BatchNorm2d(_CHANNELS[0], eps=_EPSILON)
+        self.conv = _same(3, _CHANNELS[0], 3)
+        self.norm = nn.BatchNorm2d(_CHANNELS[0], eps=_EPSILON)
         before = (_CHANNELS[0], *_CHANNELS)
         self.blocks = nn.Sequential(
             *(ResidualBlock(before[i], filters, stride=1 if i == 0 else 2) for i, filters in enumerate(_CHANNELS))

@@ -46,7 +46,8 @@ class Attention(nn.Module):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.query, self.head = nn.Linear(192, 192), nn.Linear(192, 3)
+            self.query = nn.Linear(192, 192)
+            self.head = nn.Linear(192, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         patches = x.reshape(x.shape[0], 16, 192)

@@ -17,12 +17,17 @@ from tests.raised import raises
 class Recorder(BatchedClassifier):
     """Scores are the first pixel; remembers the sizes it was run with, and has memory for ``limit`` images."""
 
-    name, fingerprint = "recorder", "0"
+    name = "recorder"
+    fingerprint = "0"
 
     def __init__(self, limit: int = 100, least: int = 1, error: Exception | None = None) -> None:
         super().__init__()
-        self.space, self.preprocessing = LabelSpace("colours", ("r", "g", "b")), Preprocessing()
-        self.batch_size, self.limit, self.least, self.error = 8, limit, least, error or MemoryError()
+        self.space = LabelSpace("colours", ("r", "g", "b"))
+        self.preprocessing = Preprocessing()
+        self.batch_size = 8
+        self.limit = limit
+        self.least = least
+        self.error = error or MemoryError()
         self.sizes: list[int] = []
 
     def rows(self) -> int:

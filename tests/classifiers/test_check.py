@@ -24,7 +24,8 @@ class Good(Classifier):
     batch_size = 4
 
     def __init__(self) -> None:
-        self.space, self.preprocessing = LabelSpace("colours", ("r", "g", "b")), Preprocessing(Geometry(20, 16))
+        self.space = LabelSpace("colours", ("r", "g", "b"))
+        self.preprocessing = Preprocessing(Geometry(20, 16))
 
     def scores(self, images: Any) -> Any:
         return mean_colours(images).astype(np.float32) if len(images) else np.empty((0, 3), np.float32)

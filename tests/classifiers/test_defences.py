@@ -67,10 +67,12 @@ def test_clahe_is_that_of_its_definition() -> None:
 def plain_clahe(plane: Plane, clip: float, tiles: int) -> Plane:
     """Histograms of tiles, clipped; their mappings interpolated between the tiles' centres."""
     height, width = plane.shape
-    tall, wide = -(-height // tiles), -(-width // tiles)
+    tall = -(-height // tiles)
+    wide = -(-width // tiles)
     if height % tiles or width % tiles:
         # OpenCV adds a whole tile's worth where only one side divides
-        tall, wide = (height + tiles - height % tiles) // tiles, (width + tiles - width % tiles) // tiles
+        tall = (height + tiles - height % tiles) // tiles
+        wide = (width + tiles - width % tiles) // tiles
     padded = np.pad(plane, ((0, tall * tiles - height), (0, wide * tiles - width)), mode="reflect")
     maps = np.empty((tiles, tiles, 256))
     limit = max(int(clip * tall * wide / 256), 1)
@@ -88,10 +90,14 @@ def plain_clahe(plane: Plane, clip: float, tiles: int) -> Plane:
     out = np.empty_like(plane)
     for y in range(height):
         for x in range(width):
-            fy, fx = y / tall - 0.5, x / wide - 0.5
-            y0, x0 = int(np.floor(fy)), int(np.floor(fx))
-            wy, wx = fy - y0, fx - x0
-            rows, columns = np.clip([y0, y0 + 1], 0, tiles - 1), np.clip([x0, x0 + 1], 0, tiles - 1)
+            fy = y / tall - 0.5
+            fx = x / wide - 0.5
+            y0 = int(np.floor(fy))
+            x0 = int(np.floor(fx))
+            wy = fy - y0
+            wx = fx - x0
+            rows = np.clip([y0, y0 + 1], 0, tiles - 1)
+            columns = np.clip([x0, x0 + 1], 0, tiles - 1)
             corners = maps[np.ix_(rows, columns)][:, :, plane[y, x]]
             out[y, x] = np.rint(np.array([1 - wy, wy]) @ corners @ np.array([1 - wx, wx]))
     return out
@@ -135,14 +141,17 @@ def test_the_noise_estimate_finds_the_noise_in_a_scene(sigma: float) -> None:
 
 def plain_means(planes: NDArray[np.float64], h: float, patch: int = 7, search: int = 21) -> NDArray[np.float64]:
     """Non-local means of (H, W, C): weights exp(-d / h^2), d the mean square difference of two patches."""
-    reach, half = search // 2, patch // 2
+    reach = search // 2
+    half = patch // 2
     border = reach + half
     wide = np.pad(planes, ((border, border), (border, border), (0, 0)), mode="reflect")
     height, width, channels = planes.shape
-    total, weights = np.zeros_like(planes), np.zeros((height, width, 1))
+    total = np.zeros_like(planes)
+    weights = np.zeros((height, width, 1))
 
     def shifted(dy: int, dx: int, margin: int) -> NDArray[np.float64]:
-        top, left = border + dy - margin, border + dx - margin
+        top = border + dy - margin
+        left = border + dx - margin
         return wide[top : top + height + 2 * margin, left : left + width + 2 * margin]
 
     for dy in range(-reach, reach + 1):

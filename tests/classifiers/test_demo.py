@@ -27,8 +27,10 @@ HITS = {
     "squeezenet1_1": ((78, 86), (14, 19)),
 }
 #: A larger network of the same kind adds endurance only.
-NAMES = [pytest.param(name, marks=pytest.mark.soak if name[-1] in "12" and "lite" in name else ())
-         for name in sorted(DEMO_CLASSIFIERS)]  # fmt: skip
+NAMES = [
+    pytest.param(name, marks=pytest.mark.soak if name[-1] in "12" and "lite" in name else ())
+    for name in sorted(DEMO_CLASSIFIERS)
+]
 
 
 def inputs(classifier: Any, photographs: Photographs, rows: list[int]) -> np.ndarray[Any, Any]:

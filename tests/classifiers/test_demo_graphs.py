@@ -24,7 +24,8 @@ from tests.raised import raises
 @pytest.mark.parametrize("name", sorted({**DEMO_CLASSIFIERS, **CIFAR_CLASSIFIERS}))
 def test_scores_are_those_of_the_network_in_torch(name: str, photographs: Photographs) -> None:
     torch = pytest.importorskip("torch")
-    graph, module = load_classifier(f"demo:{name}"), load_classifier(f"demo:{name}", engine="torch")
+    graph = load_classifier(f"demo:{name}")
+    module = load_classifier(f"demo:{name}", engine="torch")
     assert (graph.engine, module.engine) == ("onnxruntime cpu", "torch cpu float32")
     assert graph.fingerprint == module.fingerprint
     images = np.stack([graph.preprocessing.geometry(photographs.pixels[i]) for i in range(0, 114, 30)])
@@ -38,7 +39,8 @@ def test_scores_are_those_of_the_network_in_torch(name: str, photographs: Photog
 
 def test_tensors_are_those_that_torch_reads() -> None:
     path = DEMO_CLASSIFIERS["efficientnet-lite0"].weights()
-    found, expected = pickled_tensors(path), load_weights(path)
+    found = pickled_tensors(path)
+    expected = load_weights(path)
     assert list(found) == list(expected)
     assert all(np.array_equal(found[name], expected[name].numpy()) for name in found)
 
@@ -76,7 +78,8 @@ def test_graphs_are_made_without_torch(tmp_path: Path) -> None:
 def test_demo_names_missing_packages_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find, absent = importlib.util.find_spec, ("h5py", "onnxruntime")
+    find = importlib.util.find_spec
+    absent = ("h5py", "onnxruntime")
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name in absent else find(name, *rest))
     monkeypatch.chdir(tmp_path)
     done = call("demo")

@@ -115,8 +115,14 @@ def test_the_option_in_the_warning_states_everything_and_changes_nothing() -> No
 def test_a_sidecar_keeps_what_is_assumed_apart(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     model = tmp_path / "own.onnx"
-    torch.onnx.export(network(), torch.zeros(1, 3, 24, 24), model, dynamo=False, dynamic_axes={"input": {0: "n"}},
-                      input_names=["input"])  # fmt: skip
+    torch.onnx.export(
+        network(),
+        torch.zeros(1, 3, 24, 24),
+        model,
+        dynamo=False,
+        dynamic_axes={"input": {0: "n"}},
+        input_names=["input"],
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResultWarning)
         first = load_classifier(model, labels=PETS, preprocessing="size=24,mean=0.5,std=0.25")

@@ -93,7 +93,8 @@ def test_a_file(tmp_path: Path, pets: LabelSpace) -> None:
 def test_bytecode_of_an_earlier_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python takes cached bytecode for current if the file has the same size and was changed in the same second."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    path, space = tmp_path / "model.py", LabelSpace("two", ("a", "b"))
+    path = tmp_path / "model.py"
+    space = LabelSpace("two", ("a", "b"))
     first = []
     for favourite in (0, 1):
         path.write_text(

@@ -19,13 +19,15 @@ from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.labels.space import LabelSpace
 from tests.commands import answer, output
 
-MEAN, STD = 0.3, 0.2
+MEAN = 0.3
+STD = 0.2
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two classes that differ in their colours as much as in their lightness."""
-    folder, rng = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("data") / "photos"
+    rng = np.random.default_rng(0)
     for name, colour in (("dull", (120, 70, 40)), ("glad", (60, 110, 90))):
         (folder / name).mkdir(parents=True)
         for i in range(20):

@@ -44,7 +44,8 @@ def by_the_library(path: Path, images: NDArray[np.uint8]) -> NDArray[np.int8]:
     """The int8 outputs, image by image: the file takes pixels minus 128, by its scale and zero point."""
     interpreter = interpreters.Interpreter(str(path))
     interpreter.allocate_tensors()
-    source, target = interpreter.get_input_details()[0]["index"], interpreter.get_output_details()[0]["index"]
+    source = interpreter.get_input_details()[0]["index"]
+    target = interpreter.get_output_details()[0]["index"]
     rows = []
     for image in images:
         interpreter.set_tensor(source, (image.astype(np.int16) - 128).astype(np.int8)[None])
@@ -129,7 +130,8 @@ def metadata(mean: list[float], std: list[float], labels: str) -> bytes:
             builder.PrependFloat32(value)
         return int(builder.EndVector())
 
-    mean_offset, std_offset = floats(mean), floats(std)
+    mean_offset = floats(mean)
+    std_offset = floats(std)
     unit = table(b0=1, f1=table(f0=mean_offset, f1=std_offset))
     source = table(f4=tables(unit))
     target = table(f6=tables(table(f0=builder.CreateString(labels), b2=2)))

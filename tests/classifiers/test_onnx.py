@@ -40,7 +40,8 @@ class Pixels(Small):
     """Takes uint8 and normalises by itself."""
 
     def forward(self, x: Tensor) -> Tensor:
-        mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+        mean = torch.tensor([0.485, 0.456, 0.406])
+        std = torch.tensor([0.229, 0.224, 0.225])
         return super().forward(((x.float() / 255 - mean) / std).permute(0, 3, 1, 2))
 
 

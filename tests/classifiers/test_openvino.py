@@ -84,7 +84,8 @@ def test_pixels_as_input(tmp_path: Path) -> None:
     steps = openvino.preprocess.PrePostProcessor(core.read_model(converted(tmp_path / "float.xml", batch=2)))
     steps.input().tensor().set_element_type(openvino.Type.u8).set_layout(openvino.Layout("NHWC"))
     steps.input().model().set_layout(openvino.Layout("NCHW"))
-    mean, std = [255 * value for value in (0.485, 0.456, 0.406)], [255 * value for value in (0.229, 0.224, 0.225)]
+    mean = [255 * value for value in (0.485, 0.456, 0.406)]
+    std = [255 * value for value in (0.229, 0.224, 0.225)]
     steps.input().preprocess().convert_element_type(openvino.Type.f32).mean(mean).scale(std)
     openvino.save_model(steps.build(), tmp_path / "pixels.xml", compress_to_fp16=False)
     classifier = load_classifier(tmp_path / "pixels.xml", labels=["cat", "dog", "fish"])

@@ -97,7 +97,9 @@ class KerasFile:
 
     def conv(self, about: dict[str, Any], x: Array) -> Array:
         """By the definition, pixel by pixel; TensorFlow's "same" puts an odd surplus below and to the right."""
-        kernel, stride, size = self.array(about["name"], "kernel"), about["strides"][0], about["kernel_size"][0]
+        kernel = self.array(about["name"], "kernel")
+        stride = about["strides"][0]
+        size = about["kernel_size"][0]
         side = -(-len(x) // stride)
         surplus = max((side - 1) * stride + size - len(x), 0)
         before = surplus // 2
@@ -105,7 +107,8 @@ class KerasFile:
         result = np.empty((side, side, kernel.shape[3]))
         for row in range(side):
             for column in range(side):
-                top, left = row * stride, column * stride
+                top = row * stride
+                left = column * stride
                 window = padded[top : top + size, left : left + size]
                 result[row, column] = (window[..., None] * kernel).sum(axis=(0, 1, 2))
         return result + self.array(about["name"], "bias")

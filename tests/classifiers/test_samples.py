@@ -18,7 +18,8 @@ def test_they_never_change() -> None:
 def test_they_are_not_noise() -> None:
     """Neighbouring pixels of photographs are alike; those of noise are not. And no plane is empty."""
     images = sample_images(4).astype(float)
-    left, right = images[:, :, :-1].ravel(), images[:, :, 1:].ravel()
+    left = images[:, :, :-1].ravel()
+    right = images[:, :, 1:].ravel()
     assert np.corrcoef(left, right)[0, 1] > 0.9
     assert images.std(axis=(1, 2)).min() > 15
     assert len({hashlib.sha256(image.tobytes()).hexdigest() for image in images}) == 4

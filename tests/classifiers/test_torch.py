@@ -116,7 +116,8 @@ class Several(nn.Module):
 
     def __init__(self, pack: Callable[[torch.Tensor], object]) -> None:
         super().__init__()
-        self.network, self.pack = Small(), pack
+        self.network = Small()
+        self.pack = pack
 
     def forward(self, x: torch.Tensor) -> object:
         return self.pack(self.network(x))

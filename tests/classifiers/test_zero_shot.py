@@ -71,7 +71,8 @@ def make_pair(folder: Path, kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
 def test_scores_are_those_of_transformers(tmp_path: Path, own_cache: Path, kind: str) -> None:
     folder = tmp_path / kind
-    module, tokenizer = make_pair(folder, kind), tokenizer_of_letters(folder)
+    module = make_pair(folder, kind)
+    tokenizer = tokenizer_of_letters(folder)
     classifier = load_classifier(f"hf:{folder}", labels=NAMES, engine="torch")
     texts = [f"a photo of a {name}." for name in NAMES]
     padding: Any = "max_length" if kind == "Siglip" else True

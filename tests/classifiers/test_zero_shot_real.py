@@ -80,7 +80,8 @@ def trained_encoder(features: Any) -> Any:
     images, labels = images_and_labels("cifar-10-train", TRAINING_IMAGES)
     seen = [i for i, key in enumerate(CIFAR.keys) if key not in HELD_OUT]
     kept = np.isin(labels, seen)
-    x, y = inputs(images[kept]), torch.from_numpy(np.searchsorted(seen, labels[kept]))
+    x = inputs(images[kept])
+    y = torch.from_numpy(np.searchsorted(seen, labels[kept]))
     torch.manual_seed(0)
     blocks: list[Any] = []
     for before, after in ((3, 32), (32, 64), (64, 128)):

@@ -33,7 +33,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch, own_cache: Path, tmp_path: Path)
 
 
 def test_timm_with_random_weights() -> None:
-    model, timm = "mobilenetv3_small_050", import_timm()
+    model = "mobilenetv3_small_050"
+    timm = import_timm()
     classifier = load_classifier(f"timm:{model}?pretrained=false")
     assert classifier.name == f"{model} (random weights)"
     assert classifier.space.name == "imagenet-1k"
@@ -162,8 +163,15 @@ def test_preprocessing_of_weights_on_disk_is_assumed(zoo: str, tmp_path: Path) -
     stated = load_classifier(
         spec,
         preprocessing={
-            "resize": 256, "crop": 224, "interpolation": "bilinear", "mean": (0.485, 0.456, 0.406),
-            "std": (0.229, 0.224, 0.225), "scale": 1 / 255, "colour": "rgb", "layout": "nchw", "outputs": "logits",
+            "resize": 256,
+            "crop": 224,
+            "interpolation": "bilinear",
+            "mean": (0.485, 0.456, 0.406),
+            "std": (0.229, 0.224, 0.225),
+            "scale": 1 / 255,
+            "colour": "rgb",
+            "layout": "nchw",
+            "outputs": "logits",
         },
-    )  # fmt: skip
+    )
     assert not stated.assumed

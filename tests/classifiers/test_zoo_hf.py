@@ -37,9 +37,14 @@ def make_vit(folder: Path) -> Any:
     transformers = hugging_face()
     torch.manual_seed(0)
     config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32,
-        patch_size=8, id2label=LABELS,
-    )  # fmt: skip
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=8,
+        id2label=LABELS,
+    )
     module = transformers.ViTForImageClassification(config).eval()
     module.save_pretrained(folder)
     transformers.ViTImageProcessor(size={"height": 32, "width": 32}, resample=3).save_pretrained(folder)
@@ -245,7 +250,8 @@ def make_clip(folder: Path) -> Any:
 
 
 def test_a_classifier_on_an_encoder_is_loaded(tmp_path: Path, own_cache: Path) -> None:
-    transformers, clip = hugging_face(), make_clip(tmp_path / "clip")
+    transformers = hugging_face()
+    clip = make_clip(tmp_path / "clip")
     clip.config.id2label = LABELS
     transformers.CLIPForImageClassification(clip.config).save_pretrained(tmp_path / "fine-tuned")
     with pytest.warns(ResultWarning):  # nothing states its preprocessing

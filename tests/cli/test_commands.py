@@ -114,7 +114,8 @@ def test_images_needed_is_enough_and_not_too_many() -> None:
 
     def half_width(images: int) -> float:
         k = 0.8 * images
-        low, high = beta.ppf(0.025, k, images - k + 1), beta.ppf(0.975, k + 1, images - k)
+        low = beta.ppf(0.025, k, images - k + 1)
+        high = beta.ppf(0.975, k + 1, images - k)
         return float(high - low) / 2
 
     assert half_width(n) <= 0.02 < half_width(n - 1)
@@ -206,6 +207,7 @@ def test_corruption_errors_of_the_public_table(reference_data: Path, tmp_path: P
     row = next(line for line in lines if line.startswith("resnet50,"))
     (tmp_path / "robustness_top1s.csv").write_text("\n".join([*lines, "resnet50_swav" + row.removeprefix("resnet50")]))
     typed = ("table", "--mce", "-r", tmp_path, "--family", "imagenet-c_on-disk")
-    paper, every = answer(*typed), answer(*typed, "--all-models")
+    paper = answer(*typed)
+    every = answer(*typed, "--all-models")
     assert len(every["rows"]) == len(paper["rows"]) + 1 == 201
     assert "the 204 models of the paper of 205 in the table" in paper["notes"]

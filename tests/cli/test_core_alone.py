@@ -23,10 +23,38 @@ from shiftbench.cli.commands import CORE
 
 #: What extras install; the core must not need any of it.
 EXTRAS = (
-    "torch", "torchvision", "timm", "transformers", "cv2", "sqlalchemy", "alembic", "argon2", "matplotlib", "fastapi",
-    "uvicorn", "starlette", "ray", "sklearn", "pandas", "polars", "datasets", "onnx", "onnxscript", "jinja2", "h5py",
-    "resvg_py", "art", "tomlkit", "safetensors", "accelerate", "lightning", "mlflow", "wandb", "tensorboard", "boto3",
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "cv2",
+    "sqlalchemy",
+    "alembic",
+    "argon2",
+    "matplotlib",
+    "fastapi",
+    "uvicorn",
+    "starlette",
+    "ray",
+    "sklearn",
+    "pandas",
+    "polars",
+    "datasets",
+    "onnx",
+    "onnxscript",
+    "jinja2",
+    "h5py",
+    "resvg_py",
+    "art",
+    "tomlkit",
+    "safetensors",
+    "accelerate",
+    "lightning",
+    "mlflow",
+    "wandb",
+    "tensorboard",
+    "boto3",
+)
 WORKSHOPS = ("shiftbench.testsets", "shiftbench.hardening")
 TABLES = "-r results.csv -m models.csv"
 

@@ -27,7 +27,8 @@ def saved(folder: Path, part: str, each: int, seed: int = 0) -> Path:
 
 
 def test_planted_duplicates_and_accuracies_without_them(tmp_path: Path) -> None:
-    test, train = saved(tmp_path / "test", "test", 6), saved(tmp_path / "train", "train", 6)
+    test = saved(tmp_path / "test", "test", 6)
+    train = saved(tmp_path / "train", "train", 6)
     planted = set()
     for path in sorted(train.rglob("*.png"))[:4]:
         copy = test / path.parent.name / f"copy-{path.stem}.jpg"
@@ -36,8 +37,17 @@ def test_planted_duplicates_and_accuracies_without_them(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     run = sb.evaluate("demo:resnet8-cifar10", data=test, labels="cifar-10", workspace=workspace, progress=False)
     arguments = [
-        "data", "duplicates", str(test), str(train), "-w", str(workspace), "--labels", "cifar-10", "-q", "--json",
-    ]  # fmt: skip
+        "data",
+        "duplicates",
+        str(test),
+        str(train),
+        "-w",
+        str(workspace),
+        "--labels",
+        "cifar-10",
+        "-q",
+        "--json",
+    ]
     shown = output(*arguments)
     found = json.loads(shown)
     assert {pair["candidate"] for pair in found["duplicates"]["pairs"]} == planted
@@ -50,7 +60,8 @@ def test_planted_duplicates_and_accuracies_without_them(tmp_path: Path) -> None:
 
 
 def test_results_on_other_data_are_refused(tmp_path: Path) -> None:
-    test, other = cifar("test", 2), cifar("train", 2)
+    test = cifar("test", 2)
+    other = cifar("train", 2)
     queue = find_near_duplicates(test, [other], within=False)
     sb.Workspace(tmp_path / "w")
     with pytest.raises(ShiftbenchError, match="no results on"):

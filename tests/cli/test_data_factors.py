@@ -32,8 +32,10 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = csv.writer(stream)
         table.writerow(["path", "business", "country", "year", "camera", "part", "photographer"])
         for i in range(0, len(demo), 3):
-            country, year = ("FR" if i % 5 == 0 else "US"), (2018 if i % 7 == 0 else 2019)
-            camera, part = ("old" if i % 4 == 0 else "new"), ("train" if i % 9 == 0 else "test")
+            country = "FR" if i % 5 == 0 else "US"
+            year = 2018 if i % 7 == 0 else 2019
+            camera = "old" if i % 4 == 0 else "new"
+            part = "train" if i % 9 == 0 else "test"
             pixels = sb.Geometry(resize=256, crop=None)(demo.read(i).pixels)
             if camera == "old":
                 pixels = sb.corrupt(pixels, "gaussian_noise", 5, image_id=str(i))

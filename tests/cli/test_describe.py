@@ -51,7 +51,8 @@ def test_the_command_that_confirms_can_be_copied(model: Path) -> None:
 
 def test_a_sidecar_that_repeats_what_was_given_is_no_new_version(model: Path, tmp_path: Path) -> None:
     data = class_folders(tmp_path / "pets", ["cat", "dog", "owl"], each=2)
-    given, shared = ("--preprocess", STATED), ("--data", data, "-w", tmp_path / "w", "-q")
+    given = ("--preprocess", STATED)
+    shared = ("--data", data, "-w", tmp_path / "w", "-q")
     first = answer("eval", model, *shared, *given)
     describe(model, "--data", data, *given, "--write")
     second = answer("eval", model, *shared)

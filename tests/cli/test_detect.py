@@ -32,7 +32,8 @@ def refusal(*arguments: object) -> str:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photographs of the classes of ImageNet-A and -O as val and as ImageNet-A; deer as ImageNet-O; a table."""
     root = tmp_path_factory.mktemp("data")
-    demo, small = open_named("demo"), open_named("cifar-10-test")
+    demo = open_named("demo")
+    small = open_named("cifar-10-test")
     with (root / "cameras.csv").open("w", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(["id", "camera"])
@@ -101,8 +102,10 @@ def anomaly(table: Floats, kind: str) -> Floats:
 def detection_by_sklearn(logits: dict[str, Floats], kind: str) -> dict[str, float]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    known, unknown = anomaly(logits["in"], kind), anomaly(logits["out"], kind)
-    truth, scores = np.repeat([0, 1], [len(known), len(unknown)]), np.concatenate([known, unknown])
+    known = anomaly(logits["in"], kind)
+    unknown = anomaly(logits["out"], kind)
+    truth = np.repeat([0, 1], [len(known), len(unknown)])
+    scores = np.concatenate([known, unknown])
     threshold = np.sort(unknown)[::-1][int(np.ceil(0.95 * len(unknown))) - 1]
     return {
         "aupr": average_precision_score(truth, scores),
@@ -163,8 +166,9 @@ def test_any_pictures_without_labels_are_an_out_set(data: Path, workspace: Path,
     )
     found = answer("detect", "-w", workspace, "--in", "val", "--out", "deer", "--score", "max_logit")
     assert {row["metric"]: row["value"] > 0.8 for row in found["scores"] if row["metric"] != "fpr95"} == {
-        "aupr": True, "auroc": True
-    }  # fmt: skip
+        "aupr": True,
+        "auroc": True,
+    }
     assert any("12 out-images" in note for note in found["notes"])
 
 
@@ -243,7 +247,9 @@ def test_calibrate_fits_on_one_half_and_scores_the_other(workspace: Path) -> Non
 
     predictions = sb.Run.open(workspace).predictions(setting="val")
     assert predictions.scores is not None
-    logits, labels, fit = predictions.scores.astype(np.float64), predictions.labels, held_out(list(predictions.ids))
+    logits = predictions.scores.astype(np.float64)
+    labels = predictions.labels
+    fit = held_out(list(predictions.ids))
 
     def loss(temperature: float, rows: NDArray[np.bool_]) -> float:
         table = np.exp(log_softmax(logits[rows] / temperature, axis=1))

@@ -76,7 +76,8 @@ def test_a_workspace_deleted_or_replaced_during_a_run_ends_it(tmp_path: Path, mo
     from shiftbench.io.paths import GoneError
     from shiftbench.runs.compute import _BlockComputation
 
-    data, root = colour_folder(tmp_path / "data", per_class=12), tmp_path / "w"
+    data = colour_folder(tmp_path / "data", per_class=12)
+    root = tmp_path / "w"
     original = _BlockComputation.compute
 
     for replaced in (False, True):
@@ -101,10 +102,12 @@ def test_a_workspace_deleted_or_replaced_during_a_run_ends_it(tmp_path: Path, mo
     ("words", "suggested"),
     [
         (["testset", "status", "my set"], ["shiftbench", "testset", "init", "my set", "--labels", "cifar-10"]),
-        (["gate", "new.onnx", "--against", "old models/baseline.parquet", "--data", "."],
-         ["shiftbench", "gate", "pin", "MODEL", "-o", "old models/baseline.parquet"]),
+        (
+            ["gate", "new.onnx", "--against", "old models/baseline.parquet", "--data", "."],
+            ["shiftbench", "gate", "pin", "MODEL", "-o", "old models/baseline.parquet"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_suggested_commands_quote_paths_for_the_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], suggested: list[str]
 ) -> None:

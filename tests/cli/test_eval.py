@@ -101,8 +101,10 @@ def test_one_value_where_several_are_possible(project: Path, tmp_path: Path) -> 
     run = sb.evaluate(model, "corruptions", severities=3, corruptions="contrast", metric="top1", **where)
     assert run.settings == ["pictures", "pictures-c.contrast.3"]
     refused: list[dict[str, Any]] = [
-        {"severities": "3"}, {"data": np.zeros((2, 8, 8, 3), np.uint8)}, {"data": ([], [])},
-    ]  # fmt: skip
+        {"severities": "3"},
+        {"data": np.zeros((2, 8, 8, 3), np.uint8)},
+        {"data": ([], [])},
+    ]
     for wrong in refused:
         with pytest.raises(SettingError):
             sb.evaluate(model, "corruptions", **where | wrong)
@@ -189,7 +191,8 @@ def scores_of(result: Result) -> dict[str, float]:
 
 def test_folders_are_the_classes_of_a_model_with_as_many_outputs(project: Path, unnamed: Path, tmp_path: Path) -> None:
     first = ("eval", f"{unnamed}:make", "--data", project / "pictures", "-w", tmp_path / "w", "-q", "--json")
-    by_default, asked = call(*first), call(*first, "--labels", "folders")
+    by_default = call(*first)
+    asked = call(*first, "--labels", "folders")
     assert scores_of(by_default) == scores_of(asked) == {"pictures": 1.0}
     (note,) = [one for one in json.loads(by_default.stdout)["warnings"] if one["code"] == "own-classes"]
     assert "0 = blue, 1 = green, 2 = red" in note["message"] and "--labels folders" in note["message"]

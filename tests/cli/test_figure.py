@@ -32,9 +32,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two real classifiers on a dozen real photographs, clean and corrupted."""
     root = tmp_path_factory.mktemp("run") / "w"
     sb.evaluate(
-        ["demo:squeezenet1_1", "demo:efficientnet-lite0"], "demo", None, root, severities=[1, 3], corruptions=["fog"],
-        select=Selection(sample=12), progress=False,
-    )  # fmt: skip
+        ["demo:squeezenet1_1", "demo:efficientnet-lite0"],
+        "demo",
+        None,
+        root,
+        severities=[1, 3],
+        corruptions=["fog"],
+        select=Selection(sample=12),
+        progress=False,
+    )
     return root
 
 
@@ -155,8 +161,10 @@ def test_help_does_not_need_matplotlib(tmp_path: Path) -> None:
     shown = subprocess.run([sys.executable, "-c", code, "figure", "--help"], capture_output=True, text=True, check=True)
     assert "scatter" in shown.stdout
     failed = subprocess.run(
-        [sys.executable, "-c", code, "figure", "response", "-w", "w", "-o", "f.svg"], capture_output=True, text=True,
+        [sys.executable, "-c", code, "figure", "response", "-w", "w", "-o", "f.svg"],
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert failed.returncode == 1 and "pip install 'shiftbench[figures]'" in failed.stderr
     assert "Traceback" not in failed.stderr

@@ -181,8 +181,18 @@ def test_groups_of_a_design_whose_settings_met_two_images_each(project: Path, tm
 
 def test_files(project: Path, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("g.md", "g.xml", "g.html")}
-    done = gate(project, "worse", project / "b.parquet", "--markdown", files["g.md"], "--junit", files["g.xml"],
-                "--report", files["g.html"], "--json")  # fmt: skip
+    done = gate(
+        project,
+        "worse",
+        project / "b.parquet",
+        "--markdown",
+        files["g.md"],
+        "--junit",
+        files["g.xml"],
+        "--report",
+        files["g.html"],
+        "--json",
+    )
     assert done.exit_code == 1
     data = json.loads(done.stdout)
     suite = ElementTree.parse(files["g.xml"]).getroot()
@@ -407,8 +417,11 @@ def test_a_design_of_the_baseline_is_repeated_or_refused_before_anything_is_comp
     done = call("gate", "pin", f"{project}/model.py:old", *words, "-o", tmp_path / "b.parquet")
     assert done.exit_code == 0, done.output
     here = ("-w", tmp_path / "new")
-    for more, found in ((("--passes", 1), "1 of 4 shifts"), (("--seed", 3), "design one-pass"),
-                        (("--design", "full", "--passes", 1), "now design full")):  # fmt: skip
+    for more, found in (
+        (("--passes", 1), "1 of 4 shifts"),
+        (("--seed", 3), "design one-pass"),
+        (("--design", "full", "--passes", 1), "now design full"),
+    ):
         refused(gate(project, "same", tmp_path / "b.parquet", *here, *more), "the design is another", found)
     assert not list((tmp_path / "new/predictions").rglob("*.parquet"))
     # A later run of fewer passes does not take any from the workspace.

@@ -12,9 +12,19 @@ from shiftbench.reports.page.sections.training import training_curves
 from tests.commands import answer, call, output
 
 TINY = (
-    "--set", 'architecture={name="resnet-20", depth=8, width=4}', "--limit", "64",
-    "--set", "train.batch_size=32", "--set", "train.epochs=2", "--data", "cifar-10-test", "--validation", "none",
-)  # fmt: skip
+    "--set",
+    'architecture={name="resnet-20", depth=8, width=4}',
+    "--limit",
+    "64",
+    "--set",
+    "train.batch_size=32",
+    "--set",
+    "train.epochs=2",
+    "--data",
+    "cifar-10-test",
+    "--validation",
+    "none",
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +40,20 @@ def test_train_then_eval(trained: Path, tmp_path: Path) -> None:
     again = call("harden", "train", "cifar-standard", *TINY, "--out", trained, "--seed", 3, "-q", "--json")
     assert [line["epoch"] for line in json.loads(again.stdout)["log"]] == [1, 2]
     scores = answer(
-        "eval", f"hardened:{trained}", "--suite", "cifar-10-c", "--corruption", "fog", "--severity", 3, "--sample",
-        30, "-w", tmp_path / "ws", "-q",
-    )["scores"]  # fmt: skip
+        "eval",
+        f"hardened:{trained}",
+        "--suite",
+        "cifar-10-c",
+        "--corruption",
+        "fog",
+        "--severity",
+        3,
+        "--sample",
+        30,
+        "-w",
+        tmp_path / "ws",
+        "-q",
+    )["scores"]
     assert [(one["classifier"], one["setting"]) for one in scores] == [
         ("small", "cifar-10"),
         ("small", "cifar-10-c.fog.3"),

@@ -125,12 +125,30 @@ def _workspace(root: Path, fewer: int) -> None:
         ):
             reference = None if setting in ("val", "demo") else "val"
             images = max(100, images // fewer)
-            record(root, setting, images, int(images * hits * factor), model=model, space=space, reference=reference,
-                   confidence=hits, labels_of_model="imagenet-1k")  # fmt: skip
+            record(
+                root,
+                setting,
+                images,
+                int(images * hits * factor),
+                model=model,
+                space=space,
+                reference=reference,
+                confidence=hits,
+                labels_of_model="imagenet-1k",
+            )
         for corruption, severity in itertools.product(("fog", "gaussian_noise", "impulse_noise"), (3, 5)):
-            name, member = f"demo-c.{corruption}.{severity}", Member("demo-c", corruption, float(severity))
-            record(root, name, 100, int(100 * hits / severity), model=model, reference="demo", member=member,
-                   source="in-memory")  # fmt: skip
+            name = f"demo-c.{corruption}.{severity}"
+            member = Member("demo-c", corruption, float(severity))
+            record(
+                root,
+                name,
+                100,
+                int(100 * hits / severity),
+                model=model,
+                reference="demo",
+                member=member,
+                source="in-memory",
+            )
     workspace = Workspace(root)
     [dataset] = {one.spec.dataset for one in workspace.results(settings=["val"])}
     set_tag(workspace, dataset, str(50_000 // fewer - 1), "several objects", on=True)

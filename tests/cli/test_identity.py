@@ -62,10 +62,19 @@ def test_an_unknown_model_is_an_error(made: Path, command: list[str], tmp_path: 
 
 @pytest.mark.parametrize(
     "command",
-    [["table"], ["compare"], ["groups", "--by", "class"], ["calibrate"], ["store", "export", "x.csv"],
-     ["store", "remove"], ["report", "-o", "r.html"], ["figure", "reliability", "-o", "f.svg"], ["study", "agreement"]],
+    [
+        ["table"],
+        ["compare"],
+        ["groups", "--by", "class"],
+        ["calibrate"],
+        ["store", "export", "x.csv"],
+        ["store", "remove"],
+        ["report", "-o", "r.html"],
+        ["figure", "reliability", "-o", "f.svg"],
+        ["study", "agreement"],
+    ],
     ids=lambda command: " ".join(command[:2]),
-)  # fmt: skip
+)
 def test_an_unknown_setting_is_an_error(made: Path, command: list[str], tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)

@@ -163,8 +163,11 @@ def write_csv(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path
 
 
 def long_csv(folder: Path) -> list[Path]:
-    rows = [(model, i, PETS.keys[p], PETS.keys[label])
-            for model, found in MANY.items() for i, p, label in zip(IDS, found, LABELS, strict=True)]  # fmt: skip
+    rows = [
+        (model, i, PETS.keys[p], PETS.keys[label])
+        for model, found in MANY.items()
+        for i, p, label in zip(IDS, found, LABELS, strict=True)
+    ]
     return [write_csv(folder / "all.csv", "model,id,prediction,label", rows)]
 
 
@@ -181,7 +184,8 @@ def single_csvs(folder: Path) -> list[Path]:
 
 
 def parquet(folder: Path) -> list[Path]:
-    pyarrow, files = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    files = pytest.importorskip("pyarrow.parquet")
     columns = {"id": IDS * 2, "classifier": ["good"] * 4 + ["poor"] * 4, "label": LABELS * 2}
     top = [[p, (p + 1) % 3] for found in MANY.values() for p in found]
     files.write_table(pyarrow.table({**columns, "top": top}), folder / "all.parquet")
@@ -209,8 +213,11 @@ def test_a_model_is_one_row_in_all_settings_and_comes_again_without_harm(tmp_pat
         import_predictions(stacked(tmp_path), setting, tmp_path / "w", labels=PETS, reference="first")
     table = sb.Run.open(tmp_path / "w").scores()
     assert sorted((model, setting) for model, setting, _ in table) == [
-        ("good", "first"), ("good", "second"), ("poor", "first"), ("poor", "second"),
-    ]  # fmt: skip
+        ("good", "first"),
+        ("good", "second"),
+        ("poor", "first"),
+        ("poor", "second"),
+    ]
 
 
 def test_other_predictions_of_the_same_model_are_refused_or_replaced(tmp_path: Path) -> None:
@@ -234,7 +241,8 @@ def test_scores_and_confidences_are_kept(tmp_path: Path) -> None:
     )
     import_predictions([tmp_path / "net.npz", tmp_path / "sure.npz"], "survey", tmp_path / "w", labels=PETS)
     run = sb.Run.open(tmp_path / "w")
-    full, plain = run.predictions("net"), run.predictions("sure")
+    full = run.predictions("net")
+    plain = run.predictions("sure")
     assert full.scores is not None and np.allclose(full.scores, scores) and plain.scores is None
     assert np.allclose(full.confidence, sure[0], atol=1e-3) and np.allclose(plain.confidence, sure[0], atol=1e-3)
     ece = {model: score.value for model, _, score in run.scores("ece")}
@@ -267,7 +275,8 @@ def test_predictions_on_pictures_line_up_with_a_run(val: Path, tmp_path: Path) -
 
 def test_columns_of_the_images_are_kept_for_groups(tmp_path: Path) -> None:
     """The rendition styles of ImageNet-R, from the released file names."""
-    keys, styles = sb.label_space("imagenet-r-200").keys, ("art", "videogame")
+    keys = sb.label_space("imagenet-r-200").keys
+    styles = ("art", "videogame")
     for number, key in enumerate(keys):
         (tmp_path / "imagenet-r" / key).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "imagenet-r" / key / f"{styles[number % 2]}_{number}.jpg")
@@ -275,12 +284,23 @@ def test_columns_of_the_images_are_kept_for_groups(tmp_path: Path) -> None:
     given = [key if i % 2 == 0 or i % 8 == 1 else keys[i - 1] for i, key in enumerate(keys)]
     rows = [f"{key}/{styles[i % 2]}_{i}.jpg,{given[i]}\n" for i, key in enumerate(keys)]
     (tmp_path / "net.csv").write_text("id,prediction\n" + "".join(rows))
-    output("import", tmp_path / "net.csv", "-s", "imagenet-r", "--labels", "imagenet-1k",
-           "-d", tmp_path / "imagenet-r", "-w", tmp_path / "w")  # fmt: skip
+    output(
+        "import",
+        tmp_path / "net.csv",
+        "-s",
+        "imagenet-r",
+        "--labels",
+        "imagenet-1k",
+        "-d",
+        tmp_path / "imagenet-r",
+        "-w",
+        tmp_path / "w",
+    )
     found = answer("groups", "-w", tmp_path / "w", "-s", "imagenet-r", "--by", "style")["scores"]
     assert [(row["setting"], row["value"], row["n"]) for row in found[:2]] == [
-        ("style art", 1.0, 100), ("style videogame", 0.25, 100),
-    ]  # fmt: skip
+        ("style art", 1.0, 100),
+        ("style videogame", 0.25, 100),
+    ]
 
 
 def test_in_order_is_taken_at_the_users_word(val: Path, tmp_path: Path) -> None:
@@ -355,9 +375,12 @@ def test_a_known_setting_keeps_its_reference_classes_and_metric(tmp_path: Path) 
     outside = trees.FULL.index("n01440764")
     assert "n01440764" not in space
     np.savez(
-        tmp_path / "m.npz", models=["m"], ids=["a", "b", "c", "d"], labels=[*inside, outside],
+        tmp_path / "m.npz",
+        models=["m"],
+        ids=["a", "b", "c", "d"],
+        labels=[*inside, outside],
         predictions=[[[outside, inside[0]], [inside[1], outside], [inside[0], inside[2]], [outside, 0]]],
-    )  # fmt: skip
+    )
     imported = import_predictions(tmp_path / "m.npz", "imagenet-a", tmp_path / "w", labels="imagenet-1k")
     result = imported.results.results[0]
     assert result.spec.reference == "val-on-imagenet-a-classes"

@@ -68,17 +68,22 @@ def test_a_job_is_cancelled_or_lost_and_the_same_command_resumes(arguments: list
 
 @pytest.mark.parametrize("system", ["slurm", "k8s"])
 def test_the_tasks_of_an_array_leave_the_files_of_one_run(arguments: list[str], tmp_path: Path, system: str) -> None:
-    file, jobs = tmp_path / "array", 2
+    file = tmp_path / "array"
+    jobs = 2
     more = ["--option", "gpus=1"] if system == "slurm" else ["--image", "any", "--claim", "shared:/shared"]
     words = ["launch", system, "--jobs", jobs, "-o", file, *more, "--", *arguments, "-w", tmp_path / "w"]
     output(*words)
     if system == "slurm":
         assert "#SBATCH --requeue" in file.read_text() and "#SBATCH --gpus=1" in file.read_text()
-        task, variable, first = ["bash", str(file)], "SLURM_ARRAY_TASK_ID", 1
+        task = ["bash", str(file)]
+        variable = "SLURM_ARRAY_TASK_ID"
+        first = 1
     else:
         pod = json.loads(file.read_text())["spec"]["template"]["spec"]
         assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "shared"}
-        task, variable, first = pod["containers"][0]["command"], "JOB_COMPLETION_INDEX", 0
+        task = pod["containers"][0]["command"]
+        variable = "JOB_COMPLETION_INDEX"
+        first = 0
     # The first task of Slurm is run twice, as after a requeue, and takes over what the second has not begun.
     for number in (*[first] * (2 if system == "slurm" else 1), first + 1):
         done = subprocess.run(task, env={**os.environ, variable: str(number)}, capture_output=True, text=True)

@@ -14,7 +14,8 @@ from tests.commands import output
 from tests.latex import compile_latex
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
-ASCII, UNICODE = r"a_b%c&d#e$f^g~h\i{j}k -3 --x `y' <z> |w| ?! [1]*", "Größe ε=4/255 → 模型 «x» ≥ 5 ½ é e\u0301 ★ 🐸"
+ASCII = r"a_b%c&d#e$f^g~h\i{j}k -3 --x `y' <z> |w| ?! [1]*"
+UNICODE = "Größe ε=4/255 → 模型 «x» ≥ 5 ½ é e\u0301 ★ 🐸"
 FRAME = ("--in", "100%_&", "--out", "new")
 COMMANDS = (
     ("table",),
@@ -54,9 +55,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("100%_&", "new"):
         colour_folder(root / name, per_class=6, size=12, seed=len(name))
         sb.evaluate(
-            classifiers, "corruptions", root / name, root / "w", corruptions="contrast", severities=3,
-            keep_scores=True, progress=False,
-        )  # fmt: skip
+            classifiers,
+            "corruptions",
+            root / name,
+            root / "w",
+            corruptions="contrast",
+            severities=3,
+            keep_scores=True,
+            progress=False,
+        )
     run = sb.Run.open(root / "w")
     ids = run.predictions(run.classifiers[0], "100%_&").ids
     people = [f"{one},{'A_&%' if i % 2 else 'ß^'}\n" for i, one in enumerate(ids)]

@@ -54,8 +54,11 @@ def test_help_and_errors_are_those_of_plain_options() -> None:
 
 def test_an_option_for_one_value_is_refused_twice() -> None:
     """Click keeps the last one silently: `history -w A -w B` would be about B alone."""
-    for words in (["history", "-w", "A", "--workspace", "B"], ["figure", "scatter", "-w", "A", "-w", "B"],
-                  ["eval", "m.onnx", "--design", "full", "--design", "one-pass"]):  # fmt: skip
+    for words in (
+        ["history", "-w", "A", "--workspace", "B"],
+        ["figure", "scatter", "-w", "A", "-w", "B"],
+        ["eval", "m.onnx", "--design", "full", "--design", "one-pass"],
+    ):
         result = CliRunner().invoke(cli.app, words)
         assert result.exit_code == 2 and "given 2 times, expected once" in " ".join(result.output.split())
         assert words[-2] in result.output or "--workspace" in result.output
@@ -76,7 +79,8 @@ def test_help_of_all_commands_shows_plain_names_and_whole_sentences() -> None:
         command = root.get_command(None, name)
         for path, leaf in _leaves(command, name):
             shown = output(*path.split(), "--help", columns=60)
-            used, listed = shown.partition("Arguments:")[0], shown.partition("Options:")[0].partition("Arguments:")[2]
+            used = shown.partition("Arguments:")[0]
+            listed = shown.partition("Options:")[0].partition("Arguments:")[2]
             assert "{" not in used.partition("\n\n")[0] and "<" not in listed, shown
             arguments = [one for one in leaf.params if one.param_type_name == "argument" and not one.hidden]
             assert all(one.metavar in listed for one in arguments), shown

@@ -148,7 +148,8 @@ def resnet152_numbers(aupr: float) -> tuple[CheckedNumber, ...]:
 def as_printed(root: Path, paper: str, off: float = 0.0) -> None:
     """A workspace whose models have accuracies that the paper prints; one of them is ``off`` by so much."""
     if paper == "001":  # standard models on a line through its 8.6 points lost, and others at the printed distances
-        slope, shift = 0.92, logit(0.797) - 0.92 * logit(0.883)
+        slope = 0.92
+        shift = logit(0.797) - 0.92 * logit(0.883)
         places = {
             "resnet50": (0.76, 0.0), "resnet101": (0.78, 0.0), "vgg16": (0.72, 0.0), "alexnet": (0.565, 0.0),
             "efficientnet-l2-noisystudent": (0.883, 0.011 + off), "resnet152-imagenet11k": (0.762, 0.021),
@@ -162,14 +163,20 @@ def as_printed(root: Path, paper: str, off: float = 0.0) -> None:
             record(root, other, n, n // 5, model="resnet50")
         return
     for printed, setting, space, n, accuracy in {
-        "000": [("ResNet-50", "imagenet-r", "imagenet-r-200", 30_000, 0.361),
-                ("ResNet-50", "val-on-imagenet-r-classes", "imagenet-r-200", 10_000, 0.921)],
-        "002": [("ResNet", "icons-style.microsoft", "icons-50", 1_000, 0.583),
-                ("ResNet-50", "val", "imagenet-1k", 50_000, 0.761)],
+        "000": [
+            ("ResNet-50", "imagenet-r", "imagenet-r-200", 30_000, 0.361),
+            ("ResNet-50", "val-on-imagenet-r-classes", "imagenet-r-200", 10_000, 0.921),
+        ],
+        "002": [
+            ("ResNet", "icons-style.microsoft", "icons-50", 1_000, 0.583),
+            ("ResNet-50", "val", "imagenet-1k", 50_000, 0.761),
+        ],
         "003": [("ResNeXt-50", "imagenet-a", "imagenet-a-200", 7_500, 0.0131)],
-        "004": [("alexnet", "val", "imagenet-1k", 50_000, 0.565),
-                ("alexnet", "imagenetv2-matched-frequency", "imagenet-1k", 10_000, 0.44)],
-    }[paper]:  # fmt: skip
+        "004": [
+            ("alexnet", "val", "imagenet-1k", 50_000, 0.565),
+            ("alexnet", "imagenetv2-matched-frequency", "imagenet-1k", 10_000, 0.44),
+        ],
+    }[paper]:
         hits = round(n * (accuracy + off))
         record(root, setting, n, hits, model=printed, space=space, labels_of_model="imagenet-1k")
         off = 0.0

@@ -33,7 +33,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ("f", 74, 60, 60),
     ]  # fmt: skip
     rows += [("g", 66, 58, 33), ("h", 71, 60, 40)]
-    results, models = root / "results.csv", root / "models.csv"
+    results = root / "results.csv"
+    models = root / "models.csv"
     results.write_text("model,val,v2,noise\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
     categories = {name: "standard" if name in "abcd" else "more_data" for name in "abcdefgh"}
     lines = [
@@ -209,9 +210,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     models = [make(blur) for blur in (0.8, 1.2, 1.6, 2.0, 2.6)]
     sb.evaluate(
-        models, "corruptions", data=root / "pictures", workspace=root / "w", labels=COLOURS,
-        corruptions=["contrast"], severities=[5], progress=False,
-    )  # fmt: skip
+        models,
+        "corruptions",
+        data=root / "pictures",
+        workspace=root / "w",
+        labels=COLOURS,
+        corruptions=["contrast"],
+        severities=[5],
+        progress=False,
+    )
     return root / "w"
 
 
@@ -219,7 +226,8 @@ def test_from_a_workspace(workspace: Path) -> None:
     from shiftbench.api import Run
 
     settings = Run.open(workspace).settings
-    clean, shifted = next(s for s in settings if "." not in s), next(s for s in settings if s.endswith(".5"))
+    clean = next(s for s in settings if "." not in s)
+    shifted = next(s for s in settings if s.endswith(".5"))
     base = ("fit", "-w", workspace, "--x", clean, "--y", shifted, "--scale", "linear", "--json")
     data = json.loads(call(*base).stdout)
     assert data["n"] == 5 and data["unit"] == "fraction" and "images of y" in data["rho_sources"]
@@ -298,7 +306,8 @@ def test_agreement_and_hypotheses_on_released_predictions(reference_data: Path, 
 def test_own_model_among_the_others(tables: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("model,val,v2\nmine,0.75,0.70\n")
     base = ("fit", "-r", tables[0], "-m", tables[1], "--x", "val", "--y", "v2")
-    plain, placed = json.loads(call(*base, "--json").stdout), call(*base, "--own", tmp_path / "mine.csv", "--json")
+    plain = json.loads(call(*base, "--json").stdout)
+    placed = call(*base, "--own", tmp_path / "mine.csv", "--json")
     data = json.loads(placed.stdout)
     assert data["slope"] == plain["slope"] and data["models"][0]["model"] == "mine"
     said = " ".join(call(*base, "--own", tmp_path / "mine.csv").stdout.split())
@@ -324,8 +333,9 @@ def test_the_public_testbed_needs_no_table_of_models(reference_data: Path, tmp_p
     assert len(wide["shifts"]) == 11
     rho = {row["model"]: row["rho"] for row in line["models"]}
     assert {row["model"]: row["imagenetv2"] for row in wide["models"] if "imagenetv2" in row} == pytest.approx(rho)
-    more = json.loads(call("effective", "-r", table, "--shift", "all", "--shift", "greyscale", "--resamples", "0",
-                           "--json").stdout)  # fmt: skip
+    more = json.loads(
+        call("effective", "-r", table, "--shift", "all", "--shift", "greyscale", "--resamples", "0", "--json").stdout
+    )
     assert more["shifts"] == [*wide["shifts"], "greyscale"]
     both = json.loads(
         call("correlate", "-r", table, "-s", "corruptions", "-n", "all", "-n", "imagenet-r", "--json").stdout
@@ -355,7 +365,8 @@ def test_own_models_of_a_workspace_among_the_testbed(reference_data: Path, tmp_p
 def test_own_models_are_never_dropped_from_tau_and_means(reference_data: Path, tmp_path: Path) -> None:
     """Only --models knows the base and the category of an own model; the testbed's own need no row there."""
     table = reference_data / "imagenet-testbed" / "results_204x213.csv"
-    mine, models = tmp_path / "mine.csv", tmp_path / "models.csv"
+    mine = tmp_path / "mine.csv"
+    models = tmp_path / "models.csv"
     mine.write_text(f"model,val,{V2}\nmine,77.0,66.2\n")
     relative = ("relative", "-r", table, "--own", mine, "--shift", "imagenetv2")
     lacking = call(*relative)
@@ -378,8 +389,10 @@ def test_own_models_are_never_dropped_from_tau_and_means(reference_data: Path, t
     assert counts[0]["more_data"] == counts[1]["more_data"] + 1
     assert "can't be placed" in str(call(*means, "--shift", "objectnet").exception)
     models.write_text("model,category\nmine,standard\n")
-    lines = [json.loads(call("fit", "-r", table, "--shift", "imagenetv2", *more, "--json").stdout)
-             for more in ((), ("--own", mine, "-m", models))]  # fmt: skip
+    lines = [
+        json.loads(call("fit", "-r", table, "--shift", "imagenetv2", *more, "--json").stdout)
+        for more in ((), ("--own", mine, "-m", models))
+    ]
     assert lines[1]["slope"] == lines[0]["slope"] and lines[1]["n"] == 78
 
 

@@ -66,7 +66,8 @@ def _picture(rng: np.random.Generator, photographs: Any) -> tuple[Pixels, list[d
         if rng.random() < 0.5:
             factor, value = OTHERS[rng.integers(len(OTHERS))]
             factors[factor] = value
-        y, x = SIDE * (place // 2), SIDE * (place % 2)
+        y = SIDE * (place // 2)
+        x = SIDE * (place % 2)
         canvas[y : y + SIDE, x : x + SIDE] = _shown(photographs.read(index).pixels, factors)
         items.append({"category_id": int(photographs.labels[index]) + 1, **factors})
     return canvas, items

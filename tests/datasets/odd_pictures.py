@@ -26,7 +26,8 @@ class Odd:
 def scene(width: int = 24, height: int = 16) -> Image.Image:
     """Smooth, so that JPEG hardly changes it, and different in every channel."""
     y, x = np.mgrid[0:height, 0:width]
-    red, green = 255 * x / max(width - 1, 1), 255 * y / max(height - 1, 1)
+    red = 255 * x / max(width - 1, 1)
+    green = 255 * y / max(height - 1, 1)
     return Image.fromarray(np.stack([red, green, 255 - red], axis=2).astype(np.uint8))
 
 
@@ -97,7 +98,8 @@ def cabinet() -> list[Odd]:
 
 
 def _ordinary() -> list[Odd]:
-    rgb, grey = scene(), scene().convert("L")
+    rgb = scene()
+    grey = scene().convert("L")
     large = scene(400, 300)
     return [
         Odd("plain.jpg", encoded(rgb, "JPEG", quality=95), ""),
@@ -165,7 +167,8 @@ _CLEAR = "palette to RGB, transparency dropped"
 
 
 def _broken() -> list[Odd]:
-    jpeg, whole = encoded(scene(400, 300), "JPEG", quality=95), encoded(scene(), "PNG")
+    jpeg = encoded(scene(400, 300), "JPEG", quality=95)
+    whole = encoded(scene(), "PNG")
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     long_png = encoded(Image.fromarray(noise), "PNG")
     floats = np.linspace(-3, 900, 24 * 16, dtype=np.float32).reshape(16, 24)

@@ -191,7 +191,9 @@ def ytbb_robust(root: Path, photos: Sequence[Photograph], most: int = 4) -> Trut
     """Frames below ``ytbb_videos``; of three neighbours one was found blurred, and one anchor was found bad."""
     names = ["good", "unsure", "bad"]
     marks = ["similar", "blur-increase"]
-    anchors, pairs, rows = [], [], ["ytid,time_ms,label"]
+    anchors = []
+    pairs = []
+    rows = ["ytid,time_ms,label"]
     truth: Truth = {}
     for i, photo in enumerate(of_space("ytbb-robust-24", photos)[:most]):
         key = owner("ytbb-robust-24", photo.wnid)
@@ -260,7 +262,8 @@ def cifar_10_1(root: Path, version: str, images: Pixels, labels: NDArray[np.int6
 def cifar_10_2(root: Path, images: Pixels, labels: NDArray[np.int64]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     names = np.array(sb.label_space("cifar-10").keys)
-    indices, words = np.arange(len(labels)), np.array(["word"] * len(labels))
+    indices = np.arange(len(labels))
+    words = np.array(["word"] * len(labels))
     file = root / "cifar102_test.npz"
     np.savez(file, images=images, labels=labels, label_names=names, ti_indices=indices, keywords=words)
 

@@ -26,14 +26,20 @@ def test_laws() -> None:
     def pixels(which: str) -> np.ndarray:
         return sb.open_dataset(f"anomalies:{which}", space="imagenet-1k").read(0).pixels
 
-    bernoulli, gaussian, blobs = pixels("bernoulli"), pixels("gaussian"), pixels("blobs")
+    bernoulli = pixels("bernoulli")
+    gaussian = pixels("gaussian")
+    blobs = pixels("blobs")
     assert set(np.unique(bernoulli).tolist()) == {0, 255} and 0.49 < (bernoulli > 0).mean() < 0.51
     assert 0.155 < (gaussian == 0).mean() < 0.165  # a normal value of mean and deviation 0.5 is below 1/510 in 16 %
     assert blobs[blobs > 0].min() >= round(0.75 * 255)
     # As the published code makes them, which has 32 pixels; larger ones look alike.
     small = sb.open_dataset("anomalies:blobs", space="cifar-10", side=32, images=40)
-    expected = [skimage_gaussian(np.random.default_rng([0, i]).binomial(1, 0.7, (32, 32, 3)).astype(float), 1.5,
-                                 channel_axis=None) for i in range(40)]  # fmt: skip
+    expected = [
+        skimage_gaussian(
+            np.random.default_rng([0, i]).binomial(1, 0.7, (32, 32, 3)).astype(float), 1.5, channel_axis=None
+        )
+        for i in range(40)
+    ]
     for i, values in enumerate(expected):
         made = np.where(values < 0.75, 0.0, values)
         np.testing.assert_allclose(small.read(i).pixels, 255 * np.clip(made, 0, 1), atol=0.51)

@@ -17,7 +17,8 @@ from shiftbench.labels import label_space
 from tests.datasets.makers import assert_conforms, planes, small_images
 from tests.raised import raises
 
-IMAGES, LABELS = small_images(40), np.arange(40) % 10
+IMAGES = small_images(40)
+LABELS = np.arange(40) % 10
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +152,8 @@ def test_official_cifar10_in_both_versions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pickle", "binary"])
 def test_official_cifar100(tmp_path: Path, kind: str) -> None:
-    fine, coarse = (LABELS * 9).tolist(), (LABELS // 2).tolist()
+    fine = (LABELS * 9).tolist()
+    coarse = (LABELS // 2).tolist()
     if kind == "pickle":
         for part in ("test", "train"):
             batch = {b"data": planes(IMAGES), b"fine_labels": fine, b"coarse_labels": coarse}

@@ -170,7 +170,8 @@ class Faulty(Dataset):
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
-        self.name, self.space = "faulty", label_space("cifar-10")
+        self.name = "faulty"
+        self.space = label_space("cifar-10")
         self.ids = ["a", "a"] if fault == "ids" else ["/a", "b"] if fault == "absolute" else ["a", "b"]
         last = 10 if fault == "labels" else 1
         self.labels = np.array([0, last], dtype=np.int64 if fault == "dtype" else np.int32)

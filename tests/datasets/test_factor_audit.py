@@ -15,7 +15,8 @@ STOREFRONTS = "streetview-storefronts"
 
 def test_every_row_is_in_a_set_or_has_a_reason(tmp_path: Path) -> None:
     audit = audit_factors(shops_on_disk(tmp_path), STOREFRONTS)
-    rows, sets = shop_rows(), split_rows(shop_rows(), read_protocol(STOREFRONTS))
+    rows = shop_rows()
+    sets = split_rows(shop_rows(), read_protocol(STOREFRONTS))
     assert {one.name: one.rows for one in audit.sets} == {name: len(found) for name, found in sets.items()}
     for i, names in enumerate(audit.sets_of_rows):
         assert list(names) == [which for which, found in sets.items() if i in found]

@@ -241,8 +241,12 @@ def deepfashion2(root: Path) -> Path:
 
     def item(category: int, scale: int = 2, occlusion: int = 2, viewpoint: int = 2, zoom_in: int = 1) -> dict[str, int]:
         return {
-            "category_id": category, "scale": scale, "occlusion": occlusion, "viewpoint": viewpoint, "zoom_in": zoom_in,
-        }  # fmt: skip
+            "category_id": category,
+            "scale": scale,
+            "occlusion": occlusion,
+            "viewpoint": viewpoint,
+            "zoom_in": zoom_in,
+        }
 
     pictures = {
         ("validation", "000001"): [item(1), item(8, occlusion=3), item(9)],

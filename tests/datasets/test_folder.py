@@ -128,7 +128,8 @@ def test_moving_the_folder_keeps_the_fingerprint(tmp_path: Path) -> None:
 def test_every_change_changes_the_fingerprint(tmp_path: Path, change: str) -> None:
     root = class_folders(tmp_path / "set", ["n01440764", "n01443537"])
     first = open_dataset(root).fingerprint
-    file, space = root / "n01440764" / "0.png", None
+    file = root / "n01440764" / "0.png"
+    space = None
     if change == "byte":
         data = bytearray(file.read_bytes())
         data[-1] ^= 1

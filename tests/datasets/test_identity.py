@@ -36,7 +36,8 @@ def replace_image(path: Path) -> None:
 @pytest.mark.parametrize("damage", [Path.unlink, replace_image, lambda path: path.write_bytes(path.read_bytes()[:99])])
 def test_images_that_change_after_the_fingerprint_are_no_bad_images(folder: Path, damage: Any, workers: bool) -> None:
     dataset = open_dataset(folder, **FOLDERS)
-    before, fingerprint = dataset.read(1).pixels, dataset.fingerprint
+    before = dataset.read(1).pixels
+    fingerprint = dataset.fingerprint
     dataset = pickle.loads(pickle.dumps(dataset)) if workers else dataset
     damage(folder / dataset.ids[1])
     with pytest.raises(DatasetError) as raised:
@@ -49,7 +50,8 @@ def test_images_that_change_after_the_fingerprint_are_no_bad_images(folder: Path
 
 
 def test_broken_and_missing_when_opened_are_bad_images_of_different_content(folder: Path) -> None:
-    broken, missing = folder / "blue/000.png", folder / "blue/001.png"
+    broken = folder / "blue/000.png"
+    missing = folder / "blue/001.png"
     broken.write_bytes(b"no image")
     missing.unlink()
     missing.symlink_to("nowhere.png")

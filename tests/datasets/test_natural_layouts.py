@@ -33,8 +33,13 @@ def test_imagenetv2_as_released_is_read_by_integer(tmp_path: Path) -> None:
     dataset = open_dataset(root)
     assert dataset.space.name == "imagenet-1k" and dataset.name == root.name
     assert dict(zip((i.split("/")[0] for i in dataset.ids), dataset.labels.tolist(), strict=True)) == {
-        "0": 0, "1": 1, "2": 2, "10": 10, "100": 100, "999": 999,
-    }  # fmt: skip
+        "0": 0,
+        "1": 1,
+        "2": 2,
+        "10": 10,
+        "100": 100,
+        "999": 999,
+    }
     assert_conforms(dataset, lambda: open_dataset(root))
 
 
@@ -98,9 +103,13 @@ def test_objectnet_refuses_foreign_folders_and_spaces(tmp_path: Path) -> None:
 
 def cifar102(path: Path, names: list[str]) -> Path:
     np.savez(
-        path, images=small_images(20), labels=np.arange(20) % 10, label_names=np.array(names),
-        ti_indices=np.arange(20), keywords=np.array(["word"] * 20),
-    )  # fmt: skip
+        path,
+        images=small_images(20),
+        labels=np.arange(20) % 10,
+        label_names=np.array(names),
+        ti_indices=np.arange(20),
+        keywords=np.array(["word"] * 20),
+    )
     return path
 
 

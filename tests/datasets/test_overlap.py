@@ -21,7 +21,8 @@ def images(count: int, seed: int) -> ArrayDataset:
 @pytest.mark.parametrize("hashed", [10_000, 10])  # by content, and by name as for large datasets
 def test_shared_images_are_counted(hashed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap, "HASHED", hashed)
-    whole, extra = images(200, 0), images(50, 1)
+    whole = images(200, 0)
+    extra = images(50, 1)
     known = TrainedOn.of([sample(whole, 80), extra])
     assert known.by == ("content" if hashed > 200 else "names") and known.images == 80
     assert known.among(whole).sum() == 80

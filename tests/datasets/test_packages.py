@@ -105,7 +105,8 @@ def package(data: bytes, registry: str = "pypi") -> Package:
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_fetched_once_and_read_out(own_cache: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    data, calls = archive(kind), []
+    data = archive(kind)
+    calls = []
 
     def deliver(package: Package, work: Path) -> list[str]:
         calls.append(package)
@@ -180,7 +181,8 @@ def _fetch_slowly(folder: str, data: bytes, log: str) -> None:
 
 
 def test_processes_at_once_fetch_once(tmp_path: Path) -> None:
-    data, log = archive("zip"), tmp_path / "log"
+    data = archive("zip")
+    log = tmp_path / "log"
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_fetch_slowly, args=(str(tmp_path / "cache"), data, str(log))) for _ in range(2)]
     for worker in workers:

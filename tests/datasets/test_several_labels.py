@@ -33,7 +33,9 @@ def test_it_conforms(pictures: FileDataset) -> None:
 
 def test_other_labels_of_the_same_pictures_are_another_data_set(tmp_path: Path) -> None:
     """Both have no one label: only the sets tell them apart."""
-    one, other, none = make(tmp_path, SETS), make(tmp_path, [(0,), (0, 2), (2,), (1, 2)]), make(tmp_path, None)
+    one = make(tmp_path, SETS)
+    other = make(tmp_path, [(0,), (0, 2), (2,), (1, 2)])
+    none = make(tmp_path, None)
     assert len({one.fingerprint, other.fingerprint, none.fingerprint}) == 3
     assert make(tmp_path, SETS).fingerprint == one.fingerprint
 

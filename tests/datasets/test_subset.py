@@ -64,7 +64,8 @@ def test_per_class_and_sample() -> None:
 @given(small=st.integers(0, 60), more=st.integers(0, 40), seed=st.integers(0, 2**63))
 def test_samples_are_nested_and_repeatable(small: int, more: int, seed: int) -> None:
     dataset = cifar()
-    first, larger = sample(dataset, small, seed=seed), sample(dataset, small + more, seed=seed)
+    first = sample(dataset, small, seed=seed)
+    larger = sample(dataset, small + more, seed=seed)
     assert len(first) == small
     assert set(first.ids) <= set(larger.ids)
     assert list(sample(dataset, small, seed=seed).ids) == list(first.ids)
@@ -130,8 +131,10 @@ class Foreign(Dataset):
     """A third party's, with a fingerprint but no digests."""
 
     def __init__(self) -> None:
-        self.name, self.space = "foreign", label_space("cifar-10")
-        self.ids, self.labels = ["a", "b"], np.array([0, 1], dtype=np.int32)
+        self.name = "foreign"
+        self.space = label_space("cifar-10")
+        self.ids = ["a", "b"]
+        self.labels = np.array([0, 1], dtype=np.int32)
 
     @property
     def fingerprint(self) -> str:

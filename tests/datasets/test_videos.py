@@ -166,9 +166,12 @@ def small_ytbb(root: Path) -> Path:
     marks = ["good", "unsure", "bad", "person", "dog", "car"]
     key = "{}_100/frame-{}.jpg".format
     anchors = [
-        (key("a", 20), ["good"]), ("/somewhere/else/" + key("b", 30), ["good", "person"]),
-        (key("c", 5), ["good", "unsure"]), (key("d", 6), ["bad"]), (key("e", 7), ["good"]),
-    ]  # fmt: skip
+        (key("a", 20), ["good"]),
+        ("/somewhere/else/" + key("b", 30), ["good", "person"]),
+        (key("c", 5), ["good", "unsure"]),
+        (key("d", 6), ["bad"]),
+        (key("e", 7), ["good"]),
+    ]
     pair_marks = ["similar", "dissimilar", "blur-increase", "bad-anchor", "correct"]
     pairs = [
         (key("a", 20), key("a", 21), ["similar", "correct"]),

@@ -109,7 +109,8 @@ def test_nothing_escapes_and_links_are_left_out(tmp_path: Path) -> None:
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
         link = tarfile.TarInfo("link.png")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        link.type = tarfile.SYMTYPE
+        link.linkname = "/etc/passwd"
         archive.addfile(link)
     dataset = open_dataset(path, space="cifar-10")
     assert list(dataset.ids) == ["../../evil", "abs"]

@@ -26,7 +26,8 @@ pytest.importorskip("onnxruntime")
 
 #: How the network was trained.
 RIGHT = "size=32,mean=128,std=128"
-DIAGNOSED, EVALUATED = range(5000, 9000), range(9000, 10000)
+DIAGNOSED = range(5000, 9000)
+EVALUATED = range(9000, 10000)
 
 
 @pytest.fixture(scope="session")

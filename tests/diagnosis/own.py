@@ -92,10 +92,12 @@ def made_for(
         turn: "transposed" or "upside down": how its training images were.
         gamma: Exponent of its training images.
     """
-    wanted, own = stated(right).normalisation, stated(native).normalisation
+    wanted = stated(right).normalisation
+    own = stated(native).normalisation
     model = onnx.load(source)
     entry = model.graph.input[0]
-    was, entry.name = entry.name, "fed"
+    was = entry.name
+    entry.name = "fed"
     channels = [2, 1, 0] if wanted.colour_order == "bgr" else [0, 1, 2]
     constants = _affine(wanted, own, channels)
     nodes: list[tuple[str, list[str], dict[str, Any]]] = []

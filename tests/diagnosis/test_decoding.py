@@ -56,9 +56,13 @@ def test_the_treatment_of_files_is_found_and_the_fix_repairs_the_accuracy(fact: 
 
     def accuracy(preprocessing: object) -> float:
         run = sb.evaluate(
-            bright_half, data=tmp_path / "photos", workspace=tmp_path / "w", labels="folders",
-            preprocessing=preprocessing, progress=False,
-        )  # fmt: skip
+            bright_half,
+            data=tmp_path / "photos",
+            workspace=tmp_path / "w",
+            labels="folders",
+            preprocessing=preprocessing,
+            progress=False,
+        )
         return run.metrics()["photos/top1"]
 
     found = sb.doctor(bright_half, tmp_path / "photos", labels="folders", preprocessing=STATED, progress=False)

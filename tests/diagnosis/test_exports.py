@@ -48,7 +48,8 @@ def half_precision(source: Path, target: Path) -> Path:
         if tensor.data_type == onnx.TensorProto.FLOAT:
             values = onnx.numpy_helper.to_array(tensor).astype(np.float16)
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    start, end = model.graph.input[0].name, model.graph.output[0].name
+    start = model.graph.input[0].name
+    end = model.graph.output[0].name
     for node in model.graph.node:
         node.input[:] = [f"{name}.half" if name == start else name for name in node.input]
         node.output[:] = [f"{name}.half" if name == end else name for name in node.output]
@@ -275,7 +276,8 @@ def test_a_graph_in_training_mode_mixes_the_images_of_a_batch(data: Dataset, tmp
 @pytest.mark.soak
 def test_real_exports_of_a_network_for_photographs(tmp_path: Path) -> None:
     """EfficientNet-Lite0 on the demo's photographs: float16, int8, and exports with a mistake."""
-    demo, photographs = DEMO_CLASSIFIERS["efficientnet-lite0"], open_dataset("demo")
+    demo = DEMO_CLASSIFIERS["efficientnet-lite0"]
+    photographs = open_dataset("demo")
     original = tmp_path / "lite0.onnx"
     demo.graph(demo.weights(), (224, 224)).save(original)
     right = "resize=256,crop=224,interpolation=bicubic,mean=127,std=128"

@@ -164,7 +164,8 @@ def test_a_layout_that_the_network_accepts_but_was_not_trained_with(cifar: Datas
     weights[:, 6], weights[:, 0] = fitted.coef_[0], -fitted.coef_[0]
     bias = np.full(10, -50, np.float32)
     bias[6], bias[0] = fitted.intercept_[0], -fitted.intercept_[0]
-    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    helper = onnx.helper
+    array = onnx.numpy_helper.from_array
     graph = helper.make_graph(
         [
             helper.make_node("Flatten", ["images"], ["flat"]),
@@ -287,7 +288,8 @@ def test_the_printed_limit_is_not_refuted_by_its_own_miss(cifar: Dataset, resnet
     rows = np.random.default_rng(8).permutation(DIAGNOSED)
     pixels, labels = part(cifar, rows.tolist())
     larger = np.stack([np.asarray(Image.fromarray(one).resize((40, 40), Image.Resampling.BICUBIC)) for one in pixels])
-    right, wrong = f"{RIGHT},interpolation=bicubic", f"{RIGHT},interpolation=nearest"
+    right = f"{RIGHT},interpolation=bicubic"
+    wrong = f"{RIGHT},interpolation=nearest"
     hits = []
     for preprocessing in (right, wrong):
         classifier = load_classifier(str(resnet8), labels="cifar-10", preprocessing=preprocessing)
@@ -311,7 +313,8 @@ def test_a_gain_that_meets_a_threshold_is_not_rounded_below_it() -> None:
 
 def test_the_likelihood_does_not_depend_on_the_scale_of_the_scores() -> None:
     draws = np.random.default_rng(0)
-    logits, labels = draws.normal(size=(200, 5)).astype(np.float32), draws.integers(0, 5, 200)
+    logits = draws.normal(size=(200, 5)).astype(np.float32)
+    labels = draws.integers(0, 5, 200)
     logits[np.arange(200), labels] += 2
     assert judged(logits, labels).likelihood == pytest.approx(judged(logits * 8, labels).likelihood, rel=1e-5)
 

@@ -43,8 +43,11 @@ BYTES = "mean=0,std=1,scale=1"
 #: Found in no list.
 ODD = "mean=0.3,std=0.1"
 ODD_BY_CHANNEL = "mean=0.2,0.5,0.75,std=0.12,0.25,0.45"
-BEHIND, AHEAD, REVERSED = [*range(1, 10), 0], [9, *range(9)], [*range(9, -1, -1)]
-SHUFFLED, EXCHANGED = [6, 2, 9, 0, 1, 8, 3, 5, 7, 4], [0, 1, 2, 3, 4, 5, 6, 8, 7, 9]
+BEHIND = [*range(1, 10), 0]
+AHEAD = [9, *range(9)]
+REVERSED = [*range(9, -1, -1)]
+SHUFFLED = [6, 2, 9, 0, 1, 8, 3, 5, 7, 4]
+EXCHANGED = [0, 1, 2, 3, 4, 5, 6, 8, 7, 9]
 
 
 @dataclass(frozen=True)
@@ -327,7 +330,8 @@ def test_correct_networks_raise_no_more_alarms_than_the_level_allows(
     name: str, size: int, subjects: dict[str, Subject]
 ) -> None:
     """34 samples of each size. More than 6 of 34 alarms have a probability of 0.2 % at a rate of 5 %."""
-    subject, alarms = subjects[name], []
+    subject = subjects[name]
+    alarms = []
     pixels, labels = subject.evaluated
     space = LabelSpace("own", subject.names)
     stated = f"size={pixels.shape[1]},{PLAIN}"
@@ -359,11 +363,14 @@ PHOTO_FAULTS = {
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Four views of every second photograph for the doctor; the others, as they are, for the evaluation."""
-    demo, root = open_dataset("demo"), tmp_path_factory.mktemp("photographs")
+    demo = open_dataset("demo")
+    root = tmp_path_factory.mktemp("photographs")
     keys = demo.space.keys
     for row in range(len(demo)):
-        pixels, label = demo.read(row).pixels, int(demo.labels[row])
-        height, width = pixels.shape[0] // 12, pixels.shape[1] // 12
+        pixels = demo.read(row).pixels
+        label = int(demo.labels[row])
+        height = pixels.shape[0] // 12
+        width = pixels.shape[1] // 12
         views = [pixels]
         if row % 2 == 0:
             views += [pixels[:, ::-1], pixels[height:, width:], pixels[:-height, :-width]]
@@ -377,7 +384,8 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.parametrize("name", PHOTO_FAULTS)
 def test_a_network_for_photographs(name: str, photographs: tuple[Path, Path], tmp_path: Path) -> None:
     """EfficientNet-Lite0, which no threshold was chosen on."""
-    fault, model = PHOTO_FAULTS[name], tmp_path / "model.onnx"
+    fault = PHOTO_FAULTS[name]
+    model = tmp_path / "model.onnx"
     lite = DEMO_CLASSIFIERS["efficientnet-lite0"]
     lite.graph(lite.weights(), None).save(model)
     examined, evaluated = photographs

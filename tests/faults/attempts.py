@@ -347,11 +347,13 @@ def parquet_with_numbers_between_classes(folder: Path) -> Words:
 
 @attempt
 def parquet_with_an_index_column_of_pandas(folder: Path) -> Words:
-    table = pa.table({
-        "id": [row[0] for row in rows()],
-        "prediction": [row[2] for row in rows()],
-        "__index_level_0__": list(range(12))[::-1],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "id": [row[0] for row in rows()],
+            "prediction": [row[2] for row in rows()],
+            "__index_level_0__": list(range(12))[::-1],
+        }
+    )
     return _parquet(folder, table)
 
 

@@ -34,7 +34,10 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 }
 #: 0 ends the process, as kill -9 does.
 FAILURES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "kill": 0}
-DONE, EXPLAINED, UNEXPLAINED, KILLED = 0, 3, 4, 99
+DONE = 0
+EXPLAINED = 3
+UNEXPLAINED = 4
+KILLED = 99
 
 
 def forked(work: Callable[[], object]) -> tuple[int, str]:

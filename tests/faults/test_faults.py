@@ -49,8 +49,11 @@ def drive(shim: Path, flow: str, folder: Path, how: str) -> dict[str, Any]:
     """What the driver reports; a run that went wrong is a failure."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.driver", flow, str(folder), how],
-        cwd=HERE.parents[1], env={**os.environ, "LD_PRELOAD": str(shim)}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=HERE.parents[1],
+        env={**os.environ, "LD_PRELOAD": str(shim)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert not report["wrong"], "\n\n".join(report["wrong"][:5]) + f"\n\n{len(report['wrong'])} of {report['tried']}"

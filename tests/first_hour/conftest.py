@@ -65,7 +65,8 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
         ("half", {"half": True}),
     ):
         export(network, folder / f"{name}.onnx", **options)
-    rows, classes = training.reshape(len(training), -1), np.array(CLASSES)[targets]
+    rows = training.reshape(len(training), -1)
+    classes = np.array(CLASSES)[targets]
     return Stranger(
         folder,
         images,

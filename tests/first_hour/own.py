@@ -98,7 +98,8 @@ def export(network: Any, path: Path, *, dynamic: bool = False, nhwc: bool = Fals
     module = ChannelsLast() if nhwc else copy.deepcopy(network)
     example = torch.zeros((2, SIZE, SIZE, 3) if nhwc else (2, 3, SIZE, SIZE))
     if half:
-        module, example = module.half(), example.half()
+        module = module.half()
+        example = example.half()
     axes = {0: "batch", 2: "height", 3: "width"} if dynamic else {0: "batch"}
     torch.onnx.export(
         module.eval(),

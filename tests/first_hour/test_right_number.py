@@ -178,7 +178,8 @@ def test_a_function_in_a_file(stranger: Stranger, tmp_path: Path) -> None:
 
 
 def test_an_estimator(stranger: Stranger, tmp_path: Path) -> None:
-    rows, expected = stranger.images.reshape(len(stranger.images), -1), np.array(CLASSES)[stranger.labels]
+    rows = stranger.images.reshape(len(stranger.images), -1)
+    expected = np.array(CLASSES)[stranger.labels]
     truth = float((stranger.estimator.predict(rows / 255) == expected).mean())
     found = evaluate(stranger.estimator, stranger, tmp_path / "a", preprocessing={"scale": "1/255", "layout": "nhwc"})
     assert found == pytest.approx(truth)
@@ -188,7 +189,8 @@ def test_an_estimator(stranger: Stranger, tmp_path: Path) -> None:
 
 
 def test_an_estimator_of_raw_pixels_on_the_command_line(stranger: Stranger, tmp_path: Path) -> None:
-    rows, expected = stranger.images.reshape(len(stranger.images), -1), np.array(CLASSES)[stranger.labels]
+    rows = stranger.images.reshape(len(stranger.images), -1)
+    expected = np.array(CLASSES)[stranger.labels]
     truth = float((stranger.raw_estimator.predict(rows.astype(float)) == expected).mean())
     (tmp_path / "own.pkl").write_bytes(pickle.dumps(stranger.raw_estimator))
     found, _ = accuracy(tmp_path / "w", tmp_path / "own.pkl", "--trust", "--data", stranger.data)
@@ -220,7 +222,8 @@ def test_folders_of_known_classes_and_a_model_of_them_alone(stranger: Stranger, 
     folder = tmp_path / "three"
     for own, wnid in zip(CLASSES, ("n01440764", "n02102040", "n02979186"), strict=True):
         shutil.copytree(stranger.data / own, folder / wnid)
-    model, options = stranger.folder / "fixed.onnx", ("--preprocess", stranger.statement, "-w", tmp_path / "w")
+    model = stranger.folder / "fixed.onnx"
+    options = ("--preprocess", stranger.statement, "-w", tmp_path / "w")
     found = answer("eval", model, "--data", folder, *options)
     assert found["scores"][0]["value"] == pytest.approx(stranger.true_accuracy)
     assert [one["code"] for one in found["warnings"]] == ["own-classes"]

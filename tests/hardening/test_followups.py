@@ -41,12 +41,15 @@ def test_a_network_sees_a_difference_where_there_is_one(tiny: Callable[..., Reci
     brighter = discriminate_by_recipe(part(80, 1), new, recipe, tmp_path, name="r", folds=2)
     assert brighter.sees_a_difference and brighter.n == 2 * (brighter.n // 2)
     runs = sorted(path.name for path in tmp_path.iterdir())
-    assert len(runs) == 2 and all(json.loads((tmp_path / run / "classifier.json").read_text())["labels"]["keys"] ==
-                                  ["old", "new"] for run in runs)  # fmt: skip
+    assert len(runs) == 2 and all(
+        json.loads((tmp_path / run / "classifier.json").read_text())["labels"]["keys"] == ["old", "new"] for run in runs
+    )
 
 
 def test_splits_and_halves_by_the_trainer(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
-    learnt, original, new = part(80, 3), part(40, 4), part(40, 5)
+    learnt = part(80, 3)
+    original = part(40, 4)
+    new = part(40, 5)
     splits = cross_validation_splits(learnt, original, folds=2)
     measured = measure_splits(trained_by(tiny(), tmp_path), learnt, original, splits, new, model="tiny")
     assert [one.test_set for one in measured] == ["original", "split 1", "split 2", "new"]
@@ -65,7 +68,8 @@ def test_a_run_starts_from_the_weights_of_another(tiny: Callable[..., Recipe], t
     recipe = trained_by(frozen, tmp_path / "second")
     recipe(origins)
     (folder,) = (tmp_path / "second").iterdir()
-    before, after = load_file(first / "model.safetensors"), load_file(folder / "model.safetensors")
+    before = load_file(first / "model.safetensors")
+    after = load_file(folder / "model.safetensors")
     assert np.array_equal(before["stem.0.weight"], after["stem.0.weight"])
     assert before["head.linear.weight"].shape == (10, 16) and after["head.linear.weight"].shape == (2, 16)
     with pytest.raises(ClassifierError, match="do not fit"):

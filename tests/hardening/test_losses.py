@@ -33,25 +33,33 @@ def tensor(values: Floats) -> torch.Tensor:
 def test_soft_cross_entropy_is_the_mean_over_the_batch() -> None:
     logits = logits_of(0)
     targets = np.random.default_rng(1).dirichlet(np.ones(5), 7)
-    by_hand = np.mean([-sum(t * z for t, z in zip(row, log_softmax(one), strict=True)) for row, one in zip(targets, logits, strict=True)])  # noqa: E501  # fmt: skip
+    by_hand = np.mean(
+        [
+            -sum(t * z for t, z in zip(row, log_softmax(one), strict=True))
+            for row, one in zip(targets, logits, strict=True)
+        ]
+    )
     assert float(soft_cross_entropy(tensor(logits), tensor(targets))) == pytest.approx(by_hand)
 
 
 def test_soft_cross_entropy_of_hard_targets_is_the_usual_one() -> None:
-    logits, classes = tensor(logits_of(2)), torch.tensor([0, 4, 2, 1, 3, 3, 0])
+    logits = tensor(logits_of(2))
+    classes = torch.tensor([0, 4, 2, 1, 3, 3, 0])
     hard = torch.nn.functional.one_hot(classes, 5).double()
     assert torch.allclose(soft_cross_entropy(logits, hard), torch.nn.functional.cross_entropy(logits, classes))
 
 
 def test_label_smoothing_is_that_of_torch() -> None:
-    logits, classes = tensor(logits_of(3)), torch.tensor([0, 4, 2, 1, 3, 3, 0])
+    logits = tensor(logits_of(3))
+    classes = torch.tensor([0, 4, 2, 1, 3, 3, 0])
     ours = make_criterion("cross-entropy", 0.1)(logits, torch.nn.functional.one_hot(classes, 5).double())
     assert torch.allclose(ours, torch.nn.functional.cross_entropy(logits, classes, label_smoothing=0.1))
     assert torch.allclose(make_criterion("cross-entropy", 0.1)(logits, classes), ours)
 
 
 def test_binary_cross_entropy_asks_every_class() -> None:
-    logits, targets = logits_of(4), np.random.default_rng(5).integers(0, 2, (7, 5)).astype(float)
+    logits = logits_of(4)
+    targets = np.random.default_rng(5).integers(0, 2, (7, 5)).astype(float)
     chance = 1 / (1 + np.exp(-logits))
     by_hand = -(targets * np.log(chance) + (1 - targets) * np.log(1 - chance)).mean()
     assert float(binary_cross_entropy(tensor(logits), tensor(targets))) == pytest.approx(by_hand)
@@ -75,8 +83,10 @@ def test_jensen_shannon_is_the_mean_divergence_from_the_mean(scale: float) -> No
 
 
 def test_jensen_shannon_of_two_is_scipys() -> None:
-    first, second = logits_of(9), logits_of(10)
-    p, q = softmax(first, axis=1), softmax(second, axis=1)
+    first = logits_of(9)
+    second = logits_of(10)
+    p = softmax(first, axis=1)
+    q = softmax(second, axis=1)
     middle = (p + q) / 2
     by_scipy = np.mean([(entropy(a, m) + entropy(b, m)) / 2 for a, b, m in zip(p, q, middle, strict=True)])
     assert float(jensen_shannon(tensor(first), tensor(second))) == pytest.approx(by_scipy)
@@ -93,8 +103,10 @@ def test_jensen_shannon_of_equal_views_is_nothing_and_never_more_than_the_logari
 
 
 def test_stability_by_hand() -> None:
-    clean, noisy = logits_of(12), logits_of(13)
-    p, q = softmax(clean, axis=1), softmax(noisy, axis=1)
+    clean = logits_of(12)
+    noisy = logits_of(13)
+    p = softmax(clean, axis=1)
+    q = softmax(noisy, axis=1)
     by_hand = np.mean([-(a * np.log(b)).sum() for a, b in zip(p, q, strict=True)])
     assert float(stability(tensor(clean), tensor(noisy))) == pytest.approx(by_hand)
 

@@ -152,7 +152,8 @@ def test_a_recipe_begins_with_another(tmp_path: Path) -> None:
         'base = "cifar-augmix"\n[train]\nepochs = 7\n[architecture]\nname = "resnet-20"\n'
     )
     (tmp_path / "again.toml").write_text('base = "mine.toml"\nviews = []\n[scheme]\nname = "standard"\n')
-    mine, again = load_recipe(tmp_path / "mine.toml"), load_recipe(tmp_path / "again.toml")
+    mine = load_recipe(tmp_path / "mine.toml")
+    again = load_recipe(tmp_path / "again.toml")
     assert (mine.train.epochs, mine.train.batch_size, mine.scheme.name) == (7, 128, "jsd")
     assert mine.architecture == Part("resnet-20") and again.train.epochs == 7
     # The weight of the divergence is no option of the standard scheme.

@@ -23,7 +23,8 @@ PHOTO = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 def test_the_loss_is_timms(smoothing: float) -> None:
     import_timm()
     theirs = importlib.import_module("timm.loss").JsdCrossEntropy(num_splits=3, alpha=12, smoothing=smoothing)
-    logits, targets = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)), torch.arange(4) % 5
+    logits = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(4) % 5
     ours = JsdCrossEntropy(smoothing=smoothing)
     assert torch.allclose(ours(logits, targets), theirs(logits.clone(), targets), atol=1e-5)
     assert torch.allclose(ours(logits, targets.repeat(3)), ours(logits, targets))

@@ -42,9 +42,14 @@ class Network(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),
-            torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(4, 2),
-        )  # fmt: skip
+            torch.nn.Conv2d(3, 4, 3),
+            torch.nn.BatchNorm2d(4),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Dropout(0.5),
+            torch.nn.Linear(4, 2),
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         Network.seen += len(images)

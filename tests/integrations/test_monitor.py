@@ -20,7 +20,8 @@ from shiftbench.datasets.subset import proportional
 from shiftbench.errors import SettingError, ShiftbenchError
 from tests.integrations.conftest import PER_CLASS, Network
 
-CLEAN, CORRUPTED = "photos/top1", "photos-c/top1"
+CLEAN = "photos/top1"
+CORRUPTED = "photos-c/top1"
 
 
 def test_the_numbers_are_those_of_evaluate(monitor: sb.Monitor, network: Network, settings: dict[str, Any]) -> None:
@@ -105,12 +106,16 @@ def training_state(network: torch.nn.Module) -> dict[str, Any]:
         "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
         "device": (torch.get_default_device(), torch.get_default_dtype()),
         "cudnn": (
-            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32,
-            torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision(),
+            torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.deterministic,
+            torch.backends.cudnn.allow_tf32,
+            torch.backends.cudnn.enabled,
+            torch.backends.mkldnn.enabled,
+            torch.get_float32_matmul_precision(),
         ),
         "deterministic": (torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled()),
         "filters": list(warnings.filters),
-    }  # fmt: skip
+    }
 
 
 def same(one: Any, other: Any) -> bool:
@@ -148,7 +153,8 @@ def trained(network: Network, monitor: sb.Monitor | None) -> list[NDArray[Any]]:
         for _ in range(2):
             # Data and dropout draw from all three generators.
             shift = float(np.random.rand()) + random.random()  # noqa: NPY002
-            images, labels = torch.rand(8, 3, 16, 16) + shift, torch.randint(2, (8,))
+            images = torch.rand(8, 3, 16, 16) + shift
+            labels = torch.randint(2, (8,))
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(network(images), labels).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -158,7 +164,8 @@ def trained(network: Network, monitor: sb.Monitor | None) -> list[NDArray[Any]]:
 
 
 def test_training_is_the_same_to_the_bit(settings: dict[str, Any], network: Network) -> None:
-    alone, watched = copy.deepcopy(network), copy.deepcopy(network)
+    alone = copy.deepcopy(network)
+    watched = copy.deepcopy(network)
     monitor = sb.Monitor(**settings, budget="5s")
     for one, other in zip(trained(alone, None), trained(watched, monitor), strict=True):
         assert one.tobytes() == other.tobytes()

@@ -149,7 +149,8 @@ def wandb_history(file: Path) -> dict[int, dict[str, float]]:
     from wandb.proto.wandb_internal_pb2 import Record
     from wandb.sdk.internal.datastore import DataStore
 
-    store, found = DataStore(), {}
+    store = DataStore()
+    found = {}
     store.open_for_scan(str(file))
     while data := store.scan_data():
         record = Record()
@@ -186,10 +187,16 @@ def test_lightning(settings: dict[str, Any], tmp_path: Path) -> None:
         module = Module()
         logger = CSVLogger(tmp_path, name="logs", version=len(callbacks))
         trainer = lightning.Trainer(
-            max_epochs=3, accelerator="cpu", logger=logger, enable_progress_bar=False, enable_model_summary=False,
-            log_every_n_steps=1, default_root_dir=tmp_path, callbacks=list(callbacks),
+            max_epochs=3,
+            accelerator="cpu",
+            logger=logger,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            log_every_n_steps=1,
+            default_root_dir=tmp_path,
+            callbacks=list(callbacks),
             enable_checkpointing=bool(callbacks),
-        )  # fmt: skip
+        )
         trainer.fit(module, DataLoader(TRAINING, batch_size=8, shuffle=True))
         return module
 
@@ -216,9 +223,16 @@ def test_the_trainer_of_transformers(settings: dict[str, Any], tmp_path: Path) -
     def trained(*callbacks: Any) -> Any:
         set_seed(1)
         arguments = TrainingArguments(
-            str(tmp_path / "trainer"), num_train_epochs=2, per_device_train_batch_size=8, report_to="none",
-            save_strategy="no", use_cpu=True, disable_tqdm=True, seed=1, logging_steps=1,
-        )  # fmt: skip
+            str(tmp_path / "trainer"),
+            num_train_epochs=2,
+            per_device_train_batch_size=8,
+            report_to="none",
+            save_strategy="no",
+            use_cpu=True,
+            disable_tqdm=True,
+            seed=1,
+            logging_steps=1,
+        )
         model = ResNetForImageClassification(config)  # type: ignore[no-untyped-call]
         trainer = Trainer(model=model, args=arguments, train_dataset=examples, callbacks=list(callbacks))
         trainer.train()

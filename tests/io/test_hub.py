@@ -89,9 +89,13 @@ def make_model(folder: Path) -> None:
     torch.manual_seed(0)
     names = {0: "dark", 1: "light"}
     config = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic", id2label=names,
+        embedding_size=8,
+        hidden_sizes=[8],
+        depths=[1],
+        layer_type="basic",
+        id2label=names,
         label2id={name: i for i, name in names.items()},
-    )  # fmt: skip
+    )
     transformers.ResNetForImageClassification(config).save_pretrained(folder)
     transformers.ConvNextImageProcessor(size={"shortest_edge": 32}).save_pretrained(folder)
     (folder / "trap.py").write_text("raise SystemExit('run')\n")
@@ -123,8 +127,13 @@ def shiftbench(endpoint: str, folder: Path, *words: str, **environment: str) -> 
     variables = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_XET": "1"}
     return subprocess.run(
         [sys.executable, "-m", "shiftbench", *words],
-        cwd=folder, env=variables | environment, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        cwd=folder,
+        env=variables | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 @pytest.mark.slow

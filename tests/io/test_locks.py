@@ -83,7 +83,9 @@ def test_waiting_can_be_given_up(held: tuple[Path, subprocess.Popen[str]]) -> No
 
 
 def test_only_one_at_a_time_although_files_come_and_go(tmp_path: Path) -> None:
-    inside, most, together = 0, 0, threading.Lock()
+    inside = 0
+    most = 0
+    together = threading.Lock()
 
     def use() -> None:
         nonlocal inside, most

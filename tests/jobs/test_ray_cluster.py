@@ -183,7 +183,8 @@ def test_a_cluster_that_is_not_there_is_said_at_once(pictures: Path, tmp_path: P
 
 def test_a_driver_killed_with_nine_and_started_again(cluster: Any, tmp_path: Path) -> None:
     data = colour_folder(tmp_path / "pictures", per_class=30)
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole = tmp_path / "whole"
+    broken = tmp_path / "broken"
     evaluate_slowly(whole, data, 2)
     driver = processes.start(evaluate_slowly, broken, data, 2, cluster.address)
     wait_until(lambda: shards(broken) >= 3 or not driver.is_alive())
@@ -209,7 +210,8 @@ class NeedsTwoMachines(Signed):
 
 def test_machines_that_join_and_leave_during_a_run(cluster: Any, pictures: Path, tmp_path: Path) -> None:
     """No machine has room at first; two join, each gets work, and the first of them leaves again."""
-    workspace, notes = tmp_path / "ray", tmp_path / "notes"
+    workspace = tmp_path / "ray"
+    notes = tmp_path / "notes"
     functions = {"slow": NeedsTwoMachines(notes)}
     executor = RayExecutor(cluster.address, resources=Resources(cpus=2), patience=90)
     with ThreadPoolExecutor(1) as pool:

@@ -37,7 +37,8 @@ def test_wnids_and_subsets_are_the_published_ones(reference_data: Path) -> None:
     full = label_space("imagenet-1k")
     assert list(full.keys) == lists["all_wnids"]
     for letter in "aor":
-        subset, published = label_space(f"imagenet-{letter}-200"), lists[f"imagenet_{letter}"]
+        subset = label_space(f"imagenet-{letter}-200")
+        published = lists[f"imagenet_{letter}"]
         assert list(subset.keys) == published["wnids"] == sorted(subset.keys)
         assert [full.index(key) for key in subset.keys] == published["indices_1k"]
 
@@ -54,14 +55,19 @@ def test_names_are_those_of_the_synsets(reference_data: Path) -> None:
 def test_a_few_classes_by_heart() -> None:
     space = label_space("imagenet-1k")
     assert [space.names[i] for i in (0, 285, 517, 967, 999)] == [
-        "tench", "Egyptian cat", "crane (machine)", "espresso", "toilet tissue",
-    ]  # fmt: skip
+        "tench",
+        "Egyptian cat",
+        "crane (machine)",
+        "espresso",
+        "toilet tissue",
+    ]
     assert label_space("cifar-10").keys[6] == "frog"
     assert label_space("cifar-100").keys[11] == "boy"
 
 
 def test_projection_to_the_200_classes() -> None:
-    full, subset = label_space("imagenet-1k"), label_space("imagenet-a-200")
+    full = label_space("imagenet-1k")
+    subset = label_space("imagenet-a-200")
     projection = subset.projection_from(full)
     scores = np.arange(1000, dtype=np.float32)[None]
     assert projection.kind == "subset"

@@ -114,7 +114,8 @@ def test_known_mistakes_are_found_with_one_picture_a_class() -> None:
 
 
 def test_labels_of_the_200_read_as_labels_of_the_1000() -> None:
-    full, subset = SPACES["imagenet-1k"], label_space("imagenet-r-200")
+    full = SPACES["imagenet-1k"]
+    subset = label_space("imagenet-r-200")
     truth = labels(200, 10)
     mapping = np.array([full.index(key) for key in subset.keys])
     (found,) = outcome_warnings(truth, permuted(mapping, truth, 0.5, 1000), full)
@@ -145,7 +146,8 @@ def test_swapped_labels_of_two_classes() -> None:
 def test_real_classifiers_on_imagenet(reference_data: Path) -> None:
     """Real predictions on the validation set: silent as labelled, loud when the folders are sorted as text."""
     stored = np.load(reference_data / "imagenetv2" / "predictions_top5_imagenet-validation-original.npz")
-    truth, predictions = stored["labels"].astype(np.int64), stored["predictions"]
+    truth = stored["labels"].astype(np.int64)
+    predictions = stored["predictions"]
     space = SPACES["imagenet-1k"]
     for model in range(0, len(predictions), 16):
         top1 = predictions[model, :, 0]

@@ -70,7 +70,10 @@ def test_worst_class_of_one_class_is_its_accuracy() -> None:
 def test_worst_class_interval_holds_the_true_minimum() -> None:
     """Twenty equally good classes: the observed minimum is far too low, the interval is not."""
     rng = np.random.default_rng(0)
-    classes, each, truth, covered = 20, 30, 0.7, 0
+    classes = 20
+    each = 30
+    truth = 0.7
+    covered = 0
     labels = np.repeat(np.arange(classes), each)
     for _ in range(200):
         right = rng.random(len(labels)) < truth

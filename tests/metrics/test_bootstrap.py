@@ -60,7 +60,8 @@ def test_one_image_has_no_spread() -> None:
 
 
 def test_a_column_without_images_has_no_interval() -> None:
-    values, valid = np.ones((5, 2), dtype=bool), np.array([[True, False]] * 5)
+    values = np.ones((5, 2), dtype=bool)
+    valid = np.array([[True, False]] * 5)
     low, high = percentile_interval(resampled_means(values, valid=valid, resamples=10))
     assert (low[0], high[0]) == (1.0, 1.0)
     assert np.isnan([low[1], high[1]]).all()

@@ -49,7 +49,8 @@ def adaptive_in_words(confidence: Any, correct: Any, size: int, p: str, publishe
 
 
 def ece_in_words(confidence: Any, correct: Any, bins: int) -> float:
-    edges, total = np.linspace(0, 1, bins + 1), 0.0
+    edges = np.linspace(0, 1, bins + 1)
+    total = 0.0
     for b in range(bins):
         inside = [i for i, c in enumerate(confidence) if edges[b] < c <= edges[b + 1] or (b == 0 and c == 0)]
         if inside:
@@ -85,7 +86,8 @@ def test_the_published_form_drops_the_most_confident_bin() -> None:
 
 
 def test_fewer_images_than_a_bin() -> None:
-    confidence, correct = [0.9, 0.7, 0.8], [True, False, True]
+    confidence = [0.9, 0.7, 0.8]
+    correct = [True, False, True]
     assert rms_calibration_error(confidence, correct) == pytest.approx(0.8 - 2 / 3)
     with raises(ShiftbenchError, found="3 images", expected="100 or more"):
         rms_calibration_error(confidence, correct, published=True)
@@ -158,7 +160,8 @@ def test_no_bins_are_refused(value: int) -> None:
 
 def test_brier_and_nll_against_scikit_learn() -> None:
     rng = np.random.default_rng(3)
-    probabilities, labels = softmax(rng.normal(size=(200, 5)) * 2), rng.integers(0, 5, 200)
+    probabilities = softmax(rng.normal(size=(200, 5)) * 2)
+    labels = rng.integers(0, 5, 200)
     assert negative_log_likelihood(probabilities, labels) == pytest.approx(log_loss(labels, probabilities))
     # One forecast "it is k" a class; their squared errors add up.
     by_class = [brier_score_loss(labels == k, probabilities[:, k]) for k in range(5)]
@@ -192,7 +195,8 @@ def test_what_is_no_probability_is_refused(function: Any) -> None:
 
 def test_classwise_is_the_mean_of_one_ece_a_class() -> None:
     rng = np.random.default_rng(4)
-    probabilities, labels = softmax(rng.normal(size=(300, 4)) * 3), rng.integers(0, 4, 300)
+    probabilities = softmax(rng.normal(size=(300, 4)) * 3)
+    labels = rng.integers(0, 4, 300)
     probabilities[0], labels[:5] = [1, 0, 0, 0], 3
     expected = np.mean([ece_in_words(probabilities[:, k], labels == k, 15) for k in range(4)])
     assert classwise_calibration_error(probabilities, labels) == pytest.approx(expected)
@@ -257,9 +261,11 @@ def test_no_spread_gives_an_exact_bound() -> None:
 def test_lenet_on_cifar_10(reference_data: Path) -> None:
     """Real forecasts, against loops; the network is known to be overconfident."""
     data = np.load(reference_data / LENET)
-    probabilities, labels = data["predictions"].astype(np.float64), data["ground_truth"]
+    probabilities = data["predictions"].astype(np.float64)
+    labels = data["ground_truth"]
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    confidence = probabilities.max(axis=1)
+    correct = probabilities.argmax(axis=1) == labels
     for published in (False, True):
         for p, function in ADAPTIVE.items():
             expected = adaptive_in_words(confidence, correct, 100, p, published)

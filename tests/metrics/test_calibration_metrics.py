@@ -139,7 +139,8 @@ def test_classwise_groups_spread_as_images_do() -> None:
     found = sample(2000, 3)
     score = metrics.get("classwise_ece")(found)
     assert found.scores is not None
-    table, labels = room.softmax(found.scores[2:]), found.labels[2:].astype(int)
+    table = room.softmax(found.scores[2:])
+    labels = found.labels[2:].astype(int)
 
     def drawn(counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> float:
         rows = np.repeat(np.arange(len(labels)), counts)

@@ -27,9 +27,11 @@ def population(images: int, seed: int) -> tuple[FloatArray, FloatArray]:
 
 
 def observed(wrong: FloatArray, clean: FloatArray, passes: int, seed: int) -> DesignOutcomes:
-    ids, labels = [str(i) for i in range(len(wrong))], np.arange(len(wrong), dtype=np.int32) % 4
+    ids = [str(i) for i in range(len(wrong))]
+    labels = np.arange(len(wrong), dtype=np.int32) % 4
     turns = [assign(ids, labels, SHIFTS, seed=seed, turn=turn) for turn in range(passes)]
-    images, places = np.tile(np.arange(len(wrong)), passes), np.concatenate(turns)
+    images = np.tile(np.arange(len(wrong)), passes)
+    places = np.concatenate(turns)
     return DesignOutcomes(len(wrong), images, places, wrong[images, places], SHIFTS, clean)
 
 
@@ -103,9 +105,12 @@ def test_intervals_cover_with_few_images_of_unequal_classes() -> None:
     """114 images, one in ten of a hard class, two or three under each of 45 shifts: means, mCE, relative mCE, the means
     over noise, blur, weather and digital, and the difference of two models."""
     places = [(name, float(severity)) for name in BENCHMARK_CORRUPTIONS for severity in (1, 3, 5)]
-    shape, rng, runs = GridShape.of(places), np.random.default_rng(0), 1500
+    shape = GridShape.of(places)
+    rng = np.random.default_rng(0)
+    runs = 1500
     rise = np.tile([-0.5, 0.25, 1.0], 15) + np.linspace(-0.5, 0.5, 45)
-    ids, labels = [str(i) for i in range(114)], np.arange(114, dtype=np.int32) // 103
+    ids = [str(i) for i in range(114)]
+    labels = np.arange(114, dtype=np.int32) // 103
 
     def images(classes: np.ndarray) -> tuple[FloatArray, FloatArray, FloatArray]:
         hardness = rng.normal(0, 1, (len(classes), 1)) + 3.0 * classes[:, None] - 1.5
@@ -144,7 +149,8 @@ def test_intervals_cover_with_few_images_of_unequal_classes() -> None:
 
 def test_where_all_outcomes_agree_intervals_are_exact() -> None:
     """One-sided Clopper-Pearson by its definition: the error at which n of n wrong has probability 0.025."""
-    wrong, clean = np.ones((24, SHIFTS)), np.zeros(24)
+    wrong = np.ones((24, SHIFTS))
+    clean = np.zeros(24)
     found = design_numbers(observed(wrong, clean, 1, 0), PLACES, SHAPE, ALEXNET, 0.95)
     assert found["error", "fog"] == pytest.approx((1.0, 0.025 ** (1 / 8), 1.0))
     assert found["error", ""] == pytest.approx((1.0, 0.025 ** (1 / 24), 1.0))

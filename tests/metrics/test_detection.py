@@ -32,11 +32,13 @@ def joined(ins: Any, outs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def nearest_recall_in_words(ins: Any, outs: Any) -> float:
     """Lower the threshold step by step up to full recall; keep the nearest recall, the last among equals."""
-    best, chosen = math.inf, math.nan
+    best = math.inf
+    chosen = math.nan
     for threshold in sorted({*ins, *outs}, reverse=True):
         recall = np.mean([score >= threshold for score in outs])
         if abs(recall - 0.95) <= best:
-            best, chosen = abs(recall - 0.95), np.mean([score >= threshold for score in ins])
+            best = abs(recall - 0.95)
+            chosen = np.mean([score >= threshold for score in ins])
         if recall == 1:
             break
     return float(chosen)
@@ -56,7 +58,8 @@ def test_against_scikit_learn_with_ties(ins: list[int], outs: list[int]) -> None
 @given(values, values)
 @settings(deadline=None)
 def test_only_the_order_of_scores_matters(ins: list[int], outs: list[int]) -> None:
-    a, b = np.array(ins), np.array(outs)
+    a = np.array(ins)
+    b = np.array(outs)
     for measure in (aupr, auroc, fpr95):
         assert measure(np.exp(a), np.exp(b)) == measure(a, b) == measure(a[::-1], b[::-1])
     # Turned round, in- and out-images change places.
@@ -66,7 +69,8 @@ def test_only_the_order_of_scores_matters(ins: list[int], outs: list[int]) -> No
 @pytest.mark.parametrize(("ins", "outs"), [(1000, 200), (999, 37), (50, 3000)])
 def test_against_scikit_learn_at_size(ins: int, outs: int) -> None:
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=ins), rng.normal(0.7, size=outs)
+    a = rng.normal(size=ins)
+    b = rng.normal(0.7, size=outs)
     truth, scores = joined(a, b)
     assert aupr(a, b) == pytest.approx(average_precision_score(truth, scores))
     assert auroc(a, b) == pytest.approx(roc_auc_score(truth, scores))
@@ -117,12 +121,14 @@ def test_what_is_refused(measure: Any) -> None:
 def test_intervals_resample_each_set_by_itself() -> None:
     """Against a bootstrap written out, with the same draws."""
     rng = np.random.default_rng(2)
-    a, b = rng.integers(0, 30, 60), rng.integers(8, 38, 25)
+    a = rng.integers(0, 30, 60)
+    b = rng.integers(8, 38, 25)
     found = detection_scores(a, b, resamples=60, seed=9)
     rng = np.random.default_rng(9)
     draws = []
     for _ in range(60):
-        x, y = a[rng.integers(0, 60, 60)], b[rng.integers(0, 25, 25)]
+        x = a[rng.integers(0, 60, 60)]
+        y = b[rng.integers(0, 25, 25)]
         draws.append([aupr(x, y), auroc(x, y), fpr95(x, y)])
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     assert [score.low for score in found.scores()] == pytest.approx(list(low))
@@ -169,20 +175,24 @@ SCORES: list[AnomalyScore] = ["max_softmax", "max_logit", "energy", "entropy"]
 def test_detect_from_predictions(score: AnomalyScore) -> None:
     """Out-images have no label in the space; pictures that could not be read do not count on either side."""
     rng = np.random.default_rng(4)
-    known, unknown = rng.normal(size=(40, 5)) * 3, rng.normal(size=(30, 5))
+    known = rng.normal(size=(40, 5)) * 3
+    unknown = rng.normal(size=(30, 5))
     inside = scored(known, rng.integers(0, 5, 40), setting="val-200")
     outside = scored(unknown, np.full(30, -1), setting="imagenet-o")
-    top, labels = outside.top.copy(), inside.labels.copy()
+    top = outside.top.copy()
+    labels = inside.labels.copy()
     top[3], labels[7] = -1, -1
     found = detect(replace(inside, labels=labels), replace(outside, top=top), score, resamples=50)
-    a, b = anomaly_scores(np.delete(known, 7, axis=0), score), anomaly_scores(np.delete(unknown, 3, axis=0), score)
+    a = anomaly_scores(np.delete(known, 7, axis=0), score)
+    b = anomaly_scores(np.delete(unknown, 3, axis=0), score)
     assert found.auroc.value == pytest.approx(auroc(a, b), abs=1e-3)
     assert (found.in_images, found.out_images) == (39, 29)
     assert found.auroc.value > 0.6 and score in found.aupr.provenance and "imagenet-o" in found.aupr.provenance
 
 
 def test_detect_refuses_what_can_not_be_compared() -> None:
-    three, two = scored(np.eye(3), [0, 1, 2]), scored(np.eye(2), [0, 1])
+    three = scored(np.eye(3), [0, 1, 2])
+    two = scored(np.eye(2), [0, 1])
     with raises(ShiftbenchError, found="'test-3 (3)' and 'test-2 (2)'", expected="the same"):
         detect(three, two)
     with raises(ShiftbenchError, found="'net' and 'other'", expected="the same"):

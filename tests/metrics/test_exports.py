@@ -43,8 +43,10 @@ def test_everything_named_is_there() -> None:
 def test_values_are_fractions() -> None:
     """Every number of one small case lies in [0, 1], and would not if it were in percent."""
     rng = np.random.default_rng(0)
-    confidence, correct = rng.uniform(0.3, 1, 300), rng.random(300) < 0.6
-    scores, labels = rng.random((300, 4)), rng.random((300, 4)) < 0.4
+    confidence = rng.uniform(0.3, 1, 300)
+    correct = rng.random(300) < 0.6
+    scores = rng.random((300, 4))
+    labels = rng.random((300, 4)) < 0.4
     values = [
         *m.clopper_pearson(30, 100, 0.95),
         m.rms_calibration_error(confidence, correct, 100, False),

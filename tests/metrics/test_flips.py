@@ -68,7 +68,8 @@ def test_flip_probability_in_words(step: int, noise: bool) -> None:
 def test_distances_in_words(step: int, noise: bool) -> None:
     ranks = random_ranks()
     cut = [min(r - 1, 5) for r in range(1, 20)]  # C(1), C(2), ...
-    top, zipf = [], []
+    top = []
+    zipf = []
     for clip in ranks:
         moves = [sigma(clip[a], clip[b]) for a, b in pairs_in_words(len(clip), step, noise)]
         top.append(np.mean([sum(abs(cut[i - 1] - cut[s[i - 1] - 1]) for i in range(1, 6)) for s in moves]))

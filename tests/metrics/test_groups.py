@@ -44,13 +44,15 @@ def test_groups_that_are_the_classes_give_the_worst_class() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 200)
     found = predictions(np.where(rng.random(200) < 0.7, labels, (labels + 1) % 4), labels, classes=4)
-    by_class, by_group = worst_class(found), worst_group(found, labels.tolist())
+    by_class = worst_class(found)
+    by_group = worst_group(found, labels.tolist())
     assert (by_group.value, by_group.low, by_group.high) == (by_class.value, by_class.low, by_class.high)
 
 
 def test_intervals_hold_the_true_minimum() -> None:
     rng = np.random.default_rng(1)
-    groups, held = np.repeat(np.arange(10), 40), 0
+    groups = np.repeat(np.arange(10), 40)
+    held = 0
     for _ in range(100):
         score = worst_group_accuracy(rng.random(400) < 0.8, groups)
         held += score.low <= 0.8 <= score.high

@@ -50,7 +50,8 @@ def test_without_images_nothing_is_known() -> None:
 
 def test_fractional_counts_as_published_tables_need() -> None:
     """The testbed: level 0.995 and k = accuracy * n, not rounded."""
-    k, n = 0.7613 * 8, 8
+    k = 0.7613 * 8
+    n = 8
     low, high = clopper_pearson(k, n, 0.995)
     tail = 0.0025
     assert low == pytest.approx(scipy.stats.beta.ppf(tail, k, n - k + 1))
@@ -137,8 +138,12 @@ def test_less_disagreement_than_difference_is_impossible() -> None:
 def test_the_interval_of_a_mean_over_sets_covers(shared: float) -> None:
     """Four sets of 120 images, of which a share is common to all: the nominal level, where the mean of the limits is
     far above it unless all images are common."""
-    rng, sets, size, runs = np.random.default_rng(3), 4, 120, 1500
-    common, chance = int(shared * size), np.array([0.9, 0.7, 0.6, 0.8])
+    rng = np.random.default_rng(3)
+    sets = 4
+    size = 120
+    runs = 1500
+    common = int(shared * size)
+    chance = np.array([0.9, 0.7, 0.6, 0.8])
     correlation = np.where(np.eye(sets, dtype=bool), 1.0, common / size)
     covered = wide = 0
     for _ in range(runs):

@@ -14,7 +14,8 @@ from shiftbench.metrics.base import metrics
 from tests.metrics.making import predictions
 from tests.raised import raises
 
-WEIGHTED, PLAIN = metrics.get("mean_average_precision"), metrics.get("mean_average_precision_plain")
+WEIGHTED = metrics.get("mean_average_precision")
+PLAIN = metrics.get("mean_average_precision_plain")
 
 
 def sklearn_step(scores: np.ndarray, hot: np.ndarray, average: str) -> float:
@@ -43,7 +44,8 @@ def test_it_is_near_scikit_learns_step_area_and_equals_its_trapezoids(several: t
     )
     areas = [auc(*precision_recall_curve(hot[:, k], scores[:, k])[1::-1]) for k in range(5)]
     shares = hot.sum(axis=0) / hot.sum()
-    weighted, plain = WEIGHTED(found), PLAIN(found)
+    weighted = WEIGHTED(found)
+    plain = PLAIN(found)
     assert weighted.value == pytest.approx(float(shares @ areas)) and plain.value == pytest.approx(np.mean(areas))
     assert weighted.value == pytest.approx(sklearn_step(scores, hot, "weighted"), abs=0.01)
     assert plain.value == pytest.approx(sklearn_step(scores, hot, "macro"), abs=0.02)
@@ -59,7 +61,8 @@ def test_pictures_that_could_not_be_read_do_not_count(several: tuple) -> None:  
     whole = replace(
         predictions(top[20:], single_labels(sets[20:]), classes=5, scores=scores[20:]), label_sets=sets[20:]
     )
-    torn_scores, torn_top = scores.copy(), top.copy()
+    torn_scores = scores.copy()
+    torn_top = top.copy()
     torn_scores[:20], torn_top[:20] = np.nan, -1
     torn = replace(predictions(torn_top, single_labels(sets), classes=5, scores=torn_scores), label_sets=sets)
     assert WEIGHTED(torn).value == WEIGHTED(whole).value and WEIGHTED(torn).n == 180

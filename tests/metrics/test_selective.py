@@ -45,10 +45,12 @@ def test_aurra_sees_only_the_order(found: list[tuple[int, bool]]) -> None:
 def test_knowing_ones_errors_is_best(correct: list[bool]) -> None:
     hits = np.array(correct)
     noise = np.random.default_rng(0).random(len(hits)) / 10
-    best, worst = aurra(hits + noise, hits), aurra(~hits + noise, hits)
+    best = aurra(hits + noise, hits)
+    worst = aurra(~hits + noise, hits)
     assert worst <= aurra(noise, hits) + 1e-12 <= best + 2e-12
     # With the right ones first: accuracy 1 up to their number r, then r/k.
-    r, n = int(hits.sum()), len(hits)
+    r = int(hits.sum())
+    n = len(hits)
     assert best == pytest.approx((r + r * sum(1 / k for k in range(r + 1, n + 1))) / n)
 
 
@@ -83,7 +85,8 @@ def test_the_curve_carries_the_area() -> None:
 @pytest.mark.parametrize("points", [1, 7, 50, 51, 500])
 def test_a_thinned_curve_lies_on_the_whole_one(points: int) -> None:
     rng = np.random.default_rng(2)
-    confidence, correct = rng.random(51), rng.random(51) < 0.5
+    confidence = rng.random(51)
+    correct = rng.random(51) < 0.5
     whole = dict(zip(*response_rate_accuracy(confidence, correct)[:2], strict=True))
     thin = response_rate_accuracy(confidence, correct, points=points)
     assert len(thin.rate) == min(points, 51) - (points >= 51)
@@ -97,7 +100,8 @@ def test_a_thinned_curve_lies_on_the_whole_one(points: int) -> None:
 def test_soft_f1_from_its_soft_counts(found: list[tuple[float, bool]]) -> None:
     confidence, correct = (np.array(column) for column in zip(*found, strict=True))
     found_wrong = ((1 - confidence) * ~correct).sum()
-    doubted_right, missed = ((1 - confidence) * correct).sum(), (confidence * ~correct).sum()
+    doubted_right = ((1 - confidence) * correct).sum()
+    missed = (confidence * ~correct).sum()
     whole = 2 * found_wrong + doubted_right + missed
     if whole < 1e-9:
         assert math.isnan(soft_f1(confidence, correct)) or soft_f1(confidence, correct) == 0.0

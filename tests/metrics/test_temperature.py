@@ -55,7 +55,10 @@ def test_finds_the_minimum(truth: float) -> None:
 def test_the_published_bisection(truth: float) -> None:
     """Written out with autograd, as published; it can't leave [0.2, 5]."""
     logits, labels = sample(truth, n=500)
-    z, y, lower, upper = torch.tensor(logits), torch.tensor(labels), 0.2, 5.0
+    z = torch.tensor(logits)
+    y = torch.tensor(labels)
+    lower = 0.2
+    upper = 5.0
     while upper - lower > 1e-4:
         t = torch.tensor(0.5 * (lower + upper), dtype=torch.float64, requires_grad=True)
         rises = torch.autograd.grad(torch.nn.functional.cross_entropy(z / t, y), t)[0] > 0
@@ -88,7 +91,8 @@ def test_adding_a_constant_changes_nothing() -> None:
 def test_applied_it_calibrates_and_keeps_the_classes() -> None:
     logits, labels = sample(3.0)
     temperature = fit_temperature(logits[:1500], labels[:1500])
-    raw, cooled = apply_temperature(logits[1500:], 1.0), apply_temperature(logits[1500:], temperature)
+    raw = apply_temperature(logits[1500:], 1.0)
+    cooled = apply_temperature(logits[1500:], temperature)
     np.testing.assert_array_equal(raw.argmax(axis=1), cooled.argmax(axis=1))
     correct = raw.argmax(axis=1) == labels[1500:]
     before, after = (expected_calibration_error(p.max(axis=1), correct) for p in (raw, cooled))
@@ -137,10 +141,12 @@ def test_what_is_refused() -> None:
 
 def test_lenet_on_cifar_10_was_overconfident(reference_data: Path) -> None:
     data = np.load(reference_data / LENET)
-    logits, labels = np.log(data["predictions"].astype(np.float64)), data["ground_truth"]
+    logits = np.log(data["predictions"].astype(np.float64))
+    labels = data["ground_truth"]
     temperature = fit_temperature(logits[:5000], labels[:5000])
     assert temperature > 1.2
-    raw, cooled = apply_temperature(logits[5000:], 1.0), apply_temperature(logits[5000:], temperature)
+    raw = apply_temperature(logits[5000:], 1.0)
+    cooled = apply_temperature(logits[5000:], temperature)
     correct = raw.argmax(axis=1) == labels[5000:]
     before, after = (expected_calibration_error(p.max(axis=1), correct) for p in (raw, cooled))
     assert after < before / 3
@@ -155,7 +161,8 @@ def on(name: str, n: int = 400, **more: object) -> Predictions:
 
 
 def test_calibrating_on_other_images_is_fitting_there_and_applying_here() -> None:
-    here, there = on("here"), on("there")
+    here = on("here")
+    there = on("there")
     done = calibrate(here, there)
     assert done.temperature == fit_temperature_of(there) == pytest.approx(3, rel=0.2)
     assert done.before is here and done.held_out is there
@@ -165,7 +172,8 @@ def test_calibrating_on_other_images_is_fitting_there_and_applying_here() -> Non
 def test_a_split_has_each_image_on_one_side() -> None:
     whole = on("here")
     done = calibrate(whole, split=0.25, seed=7)
-    fitted, scored_ids = set(done.held_out.ids), set(done.before.ids)
+    fitted = set(done.held_out.ids)
+    scored_ids = set(done.before.ids)
     assert not fitted & scored_ids and fitted | scored_ids == set(whole.ids)
     assert 60 <= len(fitted) <= 140
     assert "without 25 % of the images, seed 7" in done.before.provenance
@@ -175,7 +183,8 @@ def test_a_split_has_each_image_on_one_side() -> None:
 
 
 def test_the_sides_of_an_image_are_the_same_under_every_shift() -> None:
-    clean, foggy = on("here"), on("here", shift="fog")
+    clean = on("here")
+    foggy = on("here", shift="fog")
     done = calibrate(foggy, clean, split=0.5)
     assert not set(done.held_out.ids) & set(done.before.ids)
     assert set(done.before.ids) == set(calibrate(clean, split=0.5).before.ids)

@@ -22,7 +22,9 @@ def name(video: int, frame: int) -> str:
 def made(seed: int = 0, videos: int = 30) -> tuple[dict[str, list[str]], dict[str, int], dict[str, list[int]]]:
     """Anchors at frame 20 with a random part of the frames around; classes mostly among the labels."""
     rng = np.random.default_rng(seed)
-    pmsets, predicted, labels = {}, {}, {}
+    pmsets = {}
+    predicted = {}
+    labels = {}
     for video in range(videos):
         offsets = [int(o) for o in range(-10, 11) if o and rng.random() < 0.7] if video else []
         pmsets[name(video, 20)] = [name(video, 20 + offset) for offset in offsets]
@@ -131,7 +133,8 @@ def test_what_is_refused() -> None:
 def test_any_distance_is_a_metric_of_stored_rows() -> None:
     """``--metric pm3``: by its name, over the rows of a video set, against counting by hand."""
     rng = np.random.default_rng(5)
-    ids, right = [], []
+    ids = []
+    right = []
     for anchor in range(60):
         for offset in (0, *(o for o in range(-6, 7) if o and rng.random() < 0.8)):
             ids.append(row_id(f"v{anchor}/000010.JPEG", offset))

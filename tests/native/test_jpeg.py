@@ -18,7 +18,8 @@ SIDES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
 def smooth(height: int, width: int, seed: int = 0) -> Pixels:
     """Waves of colour with some noise: few coefficients in most blocks, and runs of zeros in between."""
     rng = np.random.default_rng(seed)
-    y, x = np.arange(height)[:, None, None], np.arange(width)[:, None]
+    y = np.arange(height)[:, None, None]
+    x = np.arange(width)[:, None]
     waves = 127 + 90 * np.sin(y / 9 + x / np.array([7.0, 11.0, 23.0])) + rng.normal(0, 9, (height, width, 3))
     return np.asarray(np.clip(waves, 0, 255), np.uint8)
 

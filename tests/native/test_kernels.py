@@ -120,7 +120,8 @@ def test_the_type_of_an_array_is_its_kind_and_size(letter: str) -> None:
 
 
 def test_arguments_are_checked() -> None:
-    levels, values = np.arange(4, dtype=np.uint8), np.empty(4, np.float32)
+    levels = np.arange(4, dtype=np.uint8)
+    values = np.empty(4, np.float32)
     with pytest.raises(TypeError, match="to_unit: image must be"):
         to_unit(levels.astype(np.int8), values)
     with pytest.raises(ValueError, match="contiguous"):
@@ -136,7 +137,8 @@ def test_arguments_are_checked() -> None:
 
 
 def test_read_only_and_empty_arrays_are_fine() -> None:
-    levels, values = np.array([0, 255], np.uint8), np.empty(2, np.float32)
+    levels = np.array([0, 255], np.uint8)
+    values = np.empty(2, np.float32)
     levels.flags.writeable = False
     to_unit(levels, values)
     assert values.tolist() == [0.0, 1.0]

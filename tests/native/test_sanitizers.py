@@ -14,8 +14,15 @@ import shiftbench
 from shiftbench.native.build import build
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("native/test_kernels.py", "native/test_jpeg.py", "shifts/test_edges.py", "shifts/test_parity.py",
-         "shifts/test_properties.py", "shifts/test_image_kinds.py", "testsets/near_duplicates")  # fmt: skip
+TESTS = (
+    "native/test_kernels.py",
+    "native/test_jpeg.py",
+    "shifts/test_edges.py",
+    "shifts/test_parity.py",
+    "shifts/test_properties.py",
+    "shifts/test_image_kinds.py",
+    "testsets/near_duplicates",
+)
 OVERRUN = """
 import numpy as np
 from shiftbench.native.jpeg import jpeg_file, quantisation
@@ -41,9 +48,12 @@ def test_no_kernel_leaves_its_arrays(tmp_path: Path) -> None:
         patched.setenv("CC", "gcc")
         build(copy / "native", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
     environment = {
-        **os.environ, "PYTHONPATH": str(tmp_path / "src"), "LD_PRELOAD": " ".join(found), "PYTHONMALLOC": "malloc",
+        **os.environ,
+        "PYTHONPATH": str(tmp_path / "src"),
+        "LD_PRELOAD": " ".join(found),
+        "PYTHONMALLOC": "malloc",
         "ASAN_OPTIONS": "detect_leaks=0",
-    }  # fmt: skip
+    }
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

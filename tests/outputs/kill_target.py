@@ -21,7 +21,8 @@ def warm_up() -> None:
 
 def write_slowly(source: str, destination: str, options: dict[str, Any]) -> None:
     """Slow enough that there is always something to interrupt; the pixels are the real ones."""
-    call, batch = Corruption.__call__, Corruption.batch
+    call = Corruption.__call__
+    batch = Corruption.batch
 
     def slow_call(self: Corruption, image: Any, **rest: Any) -> Any:
         time.sleep(0.002)

@@ -26,7 +26,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_arrays_are_those_of_cifar_c(source: Path, tmp_path: Path) -> None:
     written = write_corruptions(source, tmp_path / "c", seed=3, **TWO)
     assert (written.format, written.written) == ("arrays", 40 * 2 * 5)
-    images, ids = np.load(source), [f"{i:05d}" for i in range(40)]
+    images = np.load(source)
+    ids = [f"{i:05d}" for i in range(40)]
     labels = np.load(tmp_path / "c" / "labels.npy")
     np.testing.assert_array_equal(labels, np.tile(np.arange(40) % 10, 5))
     for name in ("fog", "shot_noise"):
@@ -53,7 +54,8 @@ def test_one_and_two_workers_write_the_same_bytes(source: Path, tmp_path: Path) 
 
 def test_no_array_appears_before_it_is_complete(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_corruptions(source, tmp_path / "whole", **TWO)
-    calls, real = [], Corruption.batch
+    calls = []
+    real = Corruption.batch
 
     def failing(self: Corruption, images: Any, **options: Any) -> Any:
         calls.append(len(images))

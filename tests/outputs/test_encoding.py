@@ -32,7 +32,8 @@ def test_png_loses_nothing(shape: tuple[int, int]) -> None:
 
 
 def test_names() -> None:
-    jpeg, png = Encoding(), Encoding(lossless=True)
+    jpeg = Encoding()
+    png = Encoding(lossless=True)
     names = ("a/b.JPEG", "a.JPG", "a.tar.png", "v1.2", "a.jpeg#2", "ü.webp")
     assert [jpeg.renamed(n) for n in names] == ["a/b.JPEG", "a.JPG", "a.tar.jpg", "v1.2.jpg", "a.jpeg#2.jpg", "ü.jpg"]
     assert [png.renamed(n) for n in names] == ["a/b.png", "a.png", "a.tar.png", "v1.2.png", "a.jpeg#2.png", "ü.png"]

@@ -102,7 +102,8 @@ def test_arrays_are_continued_by_whatever_engine(
     images = cifar_like(tmp_path / "a")
     options: dict[str, Any] = {"names": "fog,shot_noise", "labels": "cifar-10", "workers": 1}
     write_corruptions(images, tmp_path / "whole", **options)
-    calls, batch = [], Corruption.batch
+    calls = []
+    batch = Corruption.batch
 
     def failing(self: Corruption, pixels: Any, **rest: Any) -> Any:
         calls.append(self.name)

@@ -35,7 +35,8 @@ ENGINES: list[dict[str, Any]] = [{"workers": 1}, {"workers": 2}, {"executor": Th
 @pytest.mark.slow
 @pytest.mark.parametrize("format", OPTIONS)
 def test_killed_and_continued_gives_the_same_bytes(format: str, tmp_path: Path) -> None:
-    source, options = source_of(format, tmp_path), OPTIONS[format]
+    source = source_of(format, tmp_path)
+    options = OPTIONS[format]
     whole = write_corruptions(source, tmp_path / "whole", names=NAMES, severities=(1, 4), workers=1, **options)
     broken = tmp_path / "broken"
     killed = kill_often(

@@ -87,7 +87,8 @@ def test_pictures_skipped_before_an_interruption_stay_on_record(
     pictures = picture_folder(tmp_path / "s", classes=("a", "z"))
     for name in ("a", "z"):
         (pictures / name / "bad.jpg").write_text("<html>")
-    calls, real = [], Corruption.__call__
+    calls = []
+    real = Corruption.__call__
 
     def failing(self: Corruption, image: Any, **rest: Any) -> Any:
         if rest["image_id"] != "probe":  # applied to each corruption before anything is written

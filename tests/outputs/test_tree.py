@@ -42,7 +42,8 @@ def plainly_prepared(path: Path, resize: int, crop: int) -> NDArray[np.uint8]:
     width, height = image.size
     short = min(width, height)
     image = image.resize((int(resize * width / short), int(resize * height / short)), Image.Resampling.BILINEAR)
-    left, top = round((image.width - crop) / 2), round((image.height - crop) / 2)
+    left = round((image.width - crop) / 2)
+    top = round((image.height - crop) / 2)
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
 
 

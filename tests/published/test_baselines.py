@@ -33,10 +33,16 @@ def test_every_setting_is_one_of_our_suites() -> None:
 
 def test_numbers_of_models() -> None:
     assert {one.y.setting: one.n for one in baselines()} == {
-        "imagenetv2-matched-frequency": 67, "imagenetv2-threshold0.7": 67, "imagenetv2-topimages": 67,
-        "cifar-10.1-v4": 34, "cifar-10.1-v6": 34, "imagenet-r": 18, "imagenet-a": 13, "imagenet-c": 20,
+        "imagenetv2-matched-frequency": 67,
+        "imagenetv2-threshold0.7": 67,
+        "imagenetv2-topimages": 67,
+        "cifar-10.1-v4": 34,
+        "cifar-10.1-v6": 34,
+        "imagenet-r": 18,
+        "imagenet-a": 13,
+        "imagenet-c": 20,
         "imagenet-o": 7,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,8 @@ def test_accuracies_of_000_are_those_of_the_testbed(reference_data: Path) -> Non
     """Models that both evaluated: val on the 200 classes and ImageNet-R, ImageNet-A."""
     with (reference_data / "imagenet-testbed" / "results_204x213.csv").open() as file:
         rows = {next(iter(row.values())): row for row in csv.DictReader(file)}
-    renditions, adversarial = baseline_of("imagenet-r"), baseline_of("imagenet-a")
+    renditions = baseline_of("imagenet-r")
+    adversarial = baseline_of("imagenet-a")
     assert renditions is not None and adversarial is not None
     for name, theirs in (("ResNet-101", "resnet101"), ("ResNet-152", "resnet152")):
         expected = [float(rows[theirs][key]) for key in ("val-on-imagenet-r-classes", "imagenet-r")]

@@ -34,7 +34,8 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        asked, etag = self.headers.get("Range", ""), f'"{hashlib.md5(self.server.content).hexdigest()}"'
+        asked = self.headers.get("Range", "")
+        etag = f'"{hashlib.md5(self.server.content).hexdigest()}"'
         self.server.ranges.append(asked)
         same = self.server.ignores_if_range or self.headers.get("If-Range") == etag
         start = int(re.findall(r"\d+", asked)[0]) if asked and same else 0
@@ -46,7 +47,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", etag)
         self.end_headers()
-        cut, self.server.breaks_after = self.server.breaks_after, None
+        cut = self.server.breaks_after
+        self.server.breaks_after = None
         self.wfile.write(body[:cut])
 
     def log_message(self, format: str, *args: object) -> None:
@@ -118,7 +120,8 @@ def test_two_versions_are_never_joined(server: Server, ignores_if_range: bool) -
     server.breaks_after = 70_000
     with pytest.raises(ShiftbenchError, match=r"unknown\.csv could not be downloaded"):
         download("testbed")
-    server.content, server.ignores_if_range = CONTENT.replace(b"net", b"NET"), ignores_if_range
+    server.content = CONTENT.replace(b"net", b"NET")
+    server.ignores_if_range = ignores_if_range
     assert download("testbed")[2].path.read_bytes() == server.content
 
 

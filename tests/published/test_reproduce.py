@@ -88,10 +88,11 @@ def test_no_module_is_forgotten() -> None:
 def test_the_lines_of_004(built_in: dict[str, Checked]) -> None:
     line = built_in["004.line"]
     expected = {
-        "cifar-10.1-v4, slope": (1.69, 0.005), "cifar-10.1-v4, intercept": (-0.727, 0.001),
+        "cifar-10.1-v4, slope": (1.69, 0.005),
+        "cifar-10.1-v4, intercept": (-0.727, 0.001),
         "imagenetv2-matched-frequency, slope": (1.11, 0.005),
         "imagenetv2-matched-frequency, intercept": (-0.202, 0.001),
-    }  # fmt: skip
+    }
     for name, (value, within) in expected.items():
         row = value_of(line, name)
         assert row.found is not None and row.found.value == pytest.approx(value, abs=within)
@@ -191,7 +192,8 @@ def test_predictions(everything: dict[str, Checked]) -> None:
 
 def test_an_altered_number_is_marked() -> None:
     """Whatever could be recomputed is marked as differing once the published number is another one."""
-    data, shift = open_data(), 0.01
+    data = open_data()
+    shift = 0.01
     listed = ("004.line", "004.average_change", "002.mean_ce", "000.dfr_means", "001.rho_from_drops")
     counted = ("004.gaps", "004.interval_ends", "000.gaps", "000.evidence")
     for name in (*listed, *counted):
@@ -418,7 +420,9 @@ def test_a_changed_number_changes_a_mark(paper: str, step: int, monkeypatch: pyt
     everything = set(published(paper))
     compared = {row.printed for one in reproduce(paper) if one.claim.kind != FITTED for row in one.rows if row.found}
     chosen = sorted(compared & everything, key=lambda row: (row.table, row.model, row.setting, row.metric))[::step]
-    before, rows, missed = _marks_of(paper), tables._rows(paper), []
+    before = _marks_of(paper)
+    rows = tables._rows(paper)
+    missed = []
     for row in chosen:
         by = 1.0 if row.rounding == 0.0 else row.value * 0.2 + (0.05 if row.unit == "%" else 5.0)
         changed = tuple(replace(one, value=one.value + by) if one is row else one for one in rows)
@@ -492,8 +496,16 @@ def test_printed_numbers_are_looked_up_in_a_workspace(tmp_path: Path, monkeypatc
     for name in BENCHMARK_CORRUPTIONS:
         for severity, error in enumerate(ALEXNET_ERRORS[name], start=1):
             member = Member("imagenet-c", name, float(severity))
-            record(root, f"imagenet-c.{name}.{severity}", 1_000, round(1_000 * (1 - 0.8 * error)), model="r50",
-                   member=member, source="on-disk", reference="val")  # fmt: skip
+            record(
+                root,
+                f"imagenet-c.{name}.{severity}",
+                1_000,
+                round(1_000 * (1 - 0.8 * error)),
+                model="r50",
+                member=member,
+                source="on-disk",
+                reference="val",
+            )
     (tmp_path / "map.csv").write_text("printed,model\nResNet-50,r50\n")
     found = {one.claim.name: one for one in reproduce(["000", "002"], workspace=root, models=tmp_path / "map.csv")}
     marks = {row.name: row.mark for row in found["000.predictions"].rows if row.printed.table == "7" and row.found}

@@ -20,14 +20,41 @@ def tables(paper: str) -> list[str]:
 def test_every_paper_and_table_is_there() -> None:
     keywords = [f"6, {name}" for name in label_space("cifar-10").keys]
     assert tables("004") == [
-        "1", "2", "3", "4", "5", *sorted(keywords), "11", "12", "13", "14", "15", "16", "17", "18", "19", "20",
-        "section 3.3", "section 4", "abstract", "appendix B.2.5", "figure 12", "appendix B.2.6",
-    ]  # fmt: skip
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        *sorted(keywords),
+        "11",
+        "12",
+        "13",
+        "14",
+        "15",
+        "16",
+        "17",
+        "18",
+        "19",
+        "20",
+        "section 3.3",
+        "section 4",
+        "abstract",
+        "appendix B.2.5",
+        "figure 12",
+        "appendix B.2.6",
+    ]
     assert tables("000") == ["1", "7", "2", "3", "4", "6", "5", "8", "9", "11", "appendix B", "appendix B, ImageNet-R"]
     assert tables("002") == [
-        "1", "2", "appendix C", "section 3.5, size", "section 3.5", "section 3.4", "section 4.2", "appendix E",
+        "1",
+        "2",
+        "appendix C",
+        "section 3.5, size",
+        "section 3.5",
+        "section 3.4",
+        "section 4.2",
+        "appendix E",
         "appendix E, style transfer",
-    ]  # fmt: skip
+    ]
     assert all(published(paper) for paper in PAPERS)
     with raises(UnknownNameError, name="005"):
         published("005")

@@ -37,7 +37,8 @@ def record(
     Models of one name with other ``weights`` are several versions.
     """
     classes = label_space(space) if isinstance(space, str) else space
-    workspace, name = Workspace(root), dataset or setting
+    workspace = Workspace(root)
+    name = dataset or setting
     labels = (np.arange(images) % len(classes)).astype(np.int32)
     fingerprint = f"{images:08x}{len(name):016x}"
     workspace.record_dataset(name, fingerprint, classes, [str(i) for i in range(images)], labels, {"name": name})

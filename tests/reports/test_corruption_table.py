@@ -116,9 +116,10 @@ def test_another_classifier_as_baseline() -> None:
     stored = shelf("good", "bad")
     table = table_of(stored, baseline="bad")
     [score] = [
-        row for row in table.rows
+        row
+        for row in table.rows
         if row["metric"] == "mean CE over 2 types at 1,3,5 vs bad" and row["classifier"] == "bad"
-    ]  # fmt: skip
+    ]
     assert (score["value"], score["low"], score["high"]) == pytest.approx((1, 1, 1))
     with pytest.raises(SettingError, match="'other' was not evaluated"):
         table_of(stored, baseline="other")

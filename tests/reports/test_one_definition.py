@@ -83,9 +83,17 @@ def test_models_of_one_fingerprint_have_their_own_scores(tmp_path: Path) -> None
 
 #: Accuracies of networks that the testbed has, in percent; the first eight are its standard models.
 NETWORKS = {
-    "alexnet": 56.0, "vgg11": 69.0, "vgg16": 72.0, "resnet18": 69.8, "resnet34": 73.4, "resnet50": 76.0,
-    "resnet101": 77.4, "resnet152": 78.4, "resnet50_augmix": 77.6, "resnet50_with_greyscale_aws": 71.2,
-}  # fmt: skip
+    "alexnet": 56.0,
+    "vgg11": 69.0,
+    "vgg16": 72.0,
+    "resnet18": 69.8,
+    "resnet34": 73.4,
+    "resnet50": 76.0,
+    "resnet101": 77.4,
+    "resnet152": 78.4,
+    "resnet50_augmix": 77.6,
+    "resnet50_with_greyscale_aws": 71.2,
+}
 STANDARD = list(NETWORKS)[:8]
 IMAGES = 400
 

@@ -120,9 +120,14 @@ def test_corrupted_released_files_are_placed(tmp_path: Path) -> None:
     for name in BENCHMARK_CORRUPTIONS:
         for severity in range(1, 6):
             record(
-                tmp_path / "w", f"imagenet-c.{name}.{severity}", 50, 25, reference="val", source="on-disk",
+                tmp_path / "w",
+                f"imagenet-c.{name}.{severity}",
+                50,
+                25,
+                reference="val",
+                source="on-disk",
                 member=Member("imagenet-c", name, severity),
-            )  # fmt: skip
+            )
     run = sb.Run.open(tmp_path / "w")
     assert module.baseline_of("imagenet-c") is full
     found = placement._place("mine", run, small, "imagenet-c", 0.95)
@@ -137,9 +142,14 @@ def test_extra_corruptions_do_not_stand_in_for_missing_ones(tmp_path: Path) -> N
     record(tmp_path / "w", "val", 50, 38)
     for name in ("fog", "speckle_noise"):
         record(
-            tmp_path / "w", f"imagenet-c.{name}.1", 50, 25, reference="val", source="on-disk",
+            tmp_path / "w",
+            f"imagenet-c.{name}.1",
+            50,
+            25,
+            reference="val",
+            source="on-disk",
             member=Member("imagenet-c", name, 1),
-        )  # fmt: skip
+        )
     [why] = place_models(sb.Run.open(tmp_path / "w")).unplaced
     assert why.why == "74 of 75 corruptions and severities are missing"
 
@@ -203,8 +213,13 @@ def test_a_sample_and_the_whole_set_of_one_model(tmp_path: Path) -> None:
 
 
 def test_own_tables_share_a_column_by_their_numbers_of_images() -> None:
-    own = Results(("a", "c", "d"), ("val", _FOG), np.array([[0.7, 0.4], [0.6, 0.3], [0.5, np.nan]]), "fraction",
-                  {"val": np.array([50_000.0, 1_000, np.nan]), _FOG: np.asarray(5_000.0)})  # fmt: skip
+    own = Results(
+        ("a", "c", "d"),
+        ("val", _FOG),
+        np.array([[0.7, 0.4], [0.6, 0.3], [0.5, np.nan]]),
+        "fraction",
+        {"val": np.array([50_000.0, 1_000, np.nan]), _FOG: np.asarray(5_000.0)},
+    )
     joined = _published_table().with_own(own)
     assert set(joined.of("val")) == {"a", "b", "a (own)", "d"} and joined.of("val (own)") == {"c": 60.0}
     assert joined.of(_FOG)["a (own)"] == 40.0 and set(joined.apart) == {"val"}
@@ -218,8 +233,12 @@ def test_the_testbeds_list_is_comparable_and_other_images_are_not(tmp_path: Path
     """With the list, testbed-213 evaluates corruptions on its 5,000 images and val on all of them."""
     space = label_space("imagenet-1k")
     labels = np.arange(50_000) // 50
-    whole = from_arrays((labels[:, None, None, None] % 251 * np.ones((1, 8, 8, 3))).astype(np.uint8), labels,
-                        space=space, name="imagenet-val")  # fmt: skip
+    whole = from_arrays(
+        (labels[:, None, None, None] % 251 * np.ones((1, 8, 8, 3))).astype(np.uint8),
+        labels,
+        space=space,
+        name="imagenet-val",
+    )
     whole.ids = [f"{i:08}" for i in range(50_000)]
     model = sb.load_classifier(_same_for_all, labels=space, preprocessing=sb.Preprocessing(sb.Geometry(8, 8)), name="m")
     suite = [known_settings()[name] for name in ("val", "imagenet-c.brightness.1_in-memory")]

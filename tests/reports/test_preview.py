@@ -29,7 +29,8 @@ def find(page: Image.Image, cell: np.ndarray[tuple[int, ...], np.dtype[np.uint8]
 
 
 def test_every_corruption_is_in_its_row_and_column() -> None:
-    image, names = scene(4, 48, 64), ["gaussian_noise", "fog", "elastic_transform", "saturate"]
+    image = scene(4, 48, 64)
+    names = ["gaussian_noise", "fog", "elastic_transform", "saturate"]
     page = render_preview(image, shifts(names, [1, 3, 5]), image_id="a.png", seed=2)
     (original,) = find(page, image)
     places = {}
@@ -47,7 +48,8 @@ def test_every_corruption_is_in_its_row_and_column() -> None:
 
 
 def test_names_in_two_lines_do_not_overlap_beside_small_images() -> None:
-    image, names = scene(4, 32, 32), [name for name in corruptions("all") if "_" in name]
+    image = scene(4, 32, 32)
+    names = [name for name in corruptions("all") if "_" in name]
     page = render_preview(image, shifts(names, [3]))
     places = sorted(find(page, corrupt(image, name, 3, image_id="0"))[0] for name in names)
     steps = {after[1] - before[1] for before, after in itertools.pairwise(places) if before[0] == after[0]}

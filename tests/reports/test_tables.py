@@ -312,7 +312,8 @@ def test_of_many_provenances_the_shared_parts_are_shown() -> None:
 
 
 def test_a_bound_and_a_bootstrap_share_a_column() -> None:
-    bound, bootstrap = EXACT_BOUND, "image bootstrap, 1,000 resamples"
+    bound = EXACT_BOUND
+    bootstrap = "image bootstrap, 1,000 resamples"
     scores = [
         SettingScore("sure", "o", Score("auroc", 1.0, 0.9, 1.0, 50, method=bound)),
         SettingScore("other", "o", Score("auroc", 0.8, 0.7, 0.9, 50, method=bootstrap)),

@@ -37,7 +37,8 @@ def _squeezenet(encoded: bytes, border: int) -> Scores:
     image = image.crop((border, border, image.width - border, image.height - border))
     ratio = 256 / min(image.size)
     image = image.resize((int(image.width * ratio), int(image.height * ratio)), Image.Resampling.BILINEAR)
-    left, top = round((image.width - 227) / 2), round((image.height - 227) / 2)
+    left = round((image.width - 227) / 2)
+    top = round((image.height - 227) / 2)
     rgb = np.array(image.crop((left, top, left + 227, top + 227)), np.float32)
     pixels = (torch.from_numpy(rgb[..., ::-1].copy()) - _CAFFE_MEAN).permute(2, 0, 1)
     with torch.no_grad(), one_torch_thread():

@@ -75,7 +75,8 @@ def write_table(path: Path, images: Path) -> None:
 def test_a_model_and_a_table(server: Server, folder: Path, tmp_path: Path) -> None:
     write_table(folder / "val.parquet", colour_folder(tmp_path / "images", per_class=4))
     options: Any = {"preprocessing": INPUT, "progress": False, "workers": 1}
-    model, data = f"{server.address}/light.onnx", f"{server.address}/val.parquet?token=secret"
+    model = f"{server.address}/light.onnx"
+    data = f"{server.address}/val.parquet?token=secret"
     run = sb.evaluate(model, data=data, workspace=tmp_path / "w", **options)
     assert run.settings == ["val.parquet"] and run.classifiers == ["light"]
     assert run.predictions().correct.all()

@@ -36,7 +36,8 @@ class Colours(nn.Module):
 
     def __init__(self, order: Sequence[int] = (0, 1, 2), others: int = 0) -> None:
         super().__init__()
-        self.order, self.others = list(order), others
+        self.order = list(order)
+        self.others = others
         self.scale = nn.Parameter(torch.tensor(3.0))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -58,7 +59,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_time_is_estimated_from_a_few_steps(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, forward = list[int](), Colours.forward
+    asked = list[int]()
+    forward = Colours.forward
 
     def counted(self: Colours, x: Tensor) -> Tensor:
         asked.append(len(x))
@@ -85,9 +87,11 @@ def stored(workspace: Path) -> dict[str, bytes]:
 
 def test_a_run_gives_what_the_attack_gives(pictures: Path, tmp_path: Path) -> None:
     found = run(pictures, tmp_path / "w").predictions(setting="attacked")
-    dataset, classifier = sb.open_dataset(pictures, space=COLOURS), network()
+    dataset = sb.open_dataset(pictures, space=COLOURS)
+    classifier = network()
     images = np.stack([PREPROCESSING.geometry(dataset.read(i).pixels) for i in range(len(dataset))])
-    labels, ids = np.asarray(dataset.labels), list(dataset.ids)
+    labels = np.asarray(dataset.labels)
+    ids = list(dataset.ids)
     expected, _ = PGD.scores_and_images(classifier, images, labels, image_ids=ids, seed=0)
     assert found.scores is not None and len(found) == 36
     np.testing.assert_allclose(found.scores, expected, atol=2e-3)  # scores are kept in half precision
@@ -157,7 +161,8 @@ def test_a_broken_run_continues_where_it_was(pictures: Path, tmp_path: Path) -> 
         run(pictures, tmp_path / "w", suite=suite, workers=1)
     done = set(shift.asked)
     assert done
-    shift.broken, shift.asked = False, []
+    shift.broken = False
+    shift.asked = []
     run(pictures, tmp_path / "w", suite=suite, workers=1)
     assert not done & set(shift.asked) and len(done) + len(shift.asked) == 36
     run(pictures, tmp_path / "whole", suite=[Setting("attacked", "data", PGD)])

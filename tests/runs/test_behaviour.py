@@ -21,7 +21,8 @@ from tests.runs.helpers import brightest_channel, colour_folder
 
 SMALL: Any = {"preprocessing": {"size": 32}, "labels": "folders", "progress": False, "workers": 1}
 #: The classes are blue, green and red, in this order.
-RIGHT, WRONG = np.eye(3)[:, ::-1], np.roll(np.eye(3), 1, axis=1)
+RIGHT = np.eye(3)[:, ::-1]
+WRONG = np.roll(np.eye(3), 1, axis=1)
 READS = """
 import numpy as np
 def classifier():
@@ -49,9 +50,12 @@ def accuracy(found: sb.Run) -> float:
 
 
 def test_weights_that_a_file_reads_when_it_is_called(tmp_path: Path, data: Path) -> None:
-    model, weights, workspace = tmp_path / "model.py", tmp_path / "w.npy", tmp_path / "w"
+    model = tmp_path / "model.py"
+    weights = tmp_path / "w.npy"
+    workspace = tmp_path / "w"
     model.write_text(READS.format(weights=weights))
-    found, ids = [], []
+    found = []
+    ids = []
     for matrix in (RIGHT, RIGHT, WRONG, WRONG, RIGHT):
         np.save(weights, matrix)
         one, codes = run(model, data, workspace)
@@ -68,9 +72,11 @@ def test_weights_that_a_file_reads_when_it_is_called(tmp_path: Path, data: Path)
 
 
 def test_rounding_is_not_a_change(tmp_path: Path, data: Path) -> None:
-    model, weights = tmp_path / "model.py", tmp_path / "w.npy"
+    model = tmp_path / "model.py"
+    weights = tmp_path / "w.npy"
     model.write_text(READS.format(weights=weights))
-    seen, ids = [], []
+    seen = []
+    ids = []
     for factor in (1, 1 + 1e-5, 1.005, 1.01):
         np.save(weights, RIGHT * factor)
         found, codes = run(model, data, tmp_path / "w")
@@ -82,7 +88,8 @@ def test_rounding_is_not_a_change(tmp_path: Path, data: Path) -> None:
 
 @pytest.mark.parametrize("training", [0, 1])
 def test_a_graph_exported_in_training_mode_is_reported(training: int, tmp_path: Path, data: Path) -> None:
-    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    helper = onnx.helper
+    array = onnx.numpy_helper.from_array
     floats = {name: np.full(3, value, np.float32) for name, value in {"s": 1, "b": 0, "m": 0, "v": 1}.items()}
     outputs = ["normal", "mean", "variance"] if training else ["normal"]
     nodes = [
@@ -92,9 +99,12 @@ def test_a_graph_exported_in_training_mode_is_reported(training: int, tmp_path: 
     ]
     one = onnx.TensorProto.FLOAT
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("images", one, ["n", 3, 32, 32])],
-        [helper.make_tensor_value_info("scores", one, ["n", 3])], [array(own, name) for name, own in floats.items()],
-    )  # fmt: skip
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("images", one, ["n", 3, 32, 32])],
+        [helper.make_tensor_value_info("scores", one, ["n", 3])],
+        [array(own, name) for name, own in floats.items()],
+    )
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "net.onnx")
     _, codes = run(tmp_path / "net.onnx", data, tmp_path / "w")
@@ -102,7 +112,8 @@ def test_a_graph_exported_in_training_mode_is_reported(training: int, tmp_path: 
 
 
 def test_a_random_model_is_computed_once_and_reported(tmp_path: Path, data: Path) -> None:
-    rng, calls = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    calls = []
 
     def noisy(images: Any) -> Any:
         calls.append(len(images))

@@ -107,7 +107,8 @@ def test_the_speed_is_that_of_new_predictions(data: Path, tmp_path: Path, monkey
     """A pilot that an earlier run made takes no time: it must not make the budget endless."""
     passed = iter(range(0, 10_000, 25))
     monkeypatch.setattr("shiftbench.runs.budget.time", SimpleNamespace(perf_counter=lambda: next(passed)))
-    unsure, seen = Unsure(), []
+    unsure = Unsure()
+    seen = []
     for _ in range(2):
         with pytest.warns(sb.ResultWarning, match="forward passes"):
             run = sb.evaluate(model(unsure), "corruptions", data, tmp_path, budget="30s", **ONE_PASS)
@@ -161,7 +162,9 @@ def test_bad_budgets(data: Path, tmp_path: Path, options: dict[str, Any]) -> Non
 @pytest.mark.parametrize("error", [0.1, 0.4])
 def test_two_stages_keep_the_coverage(error: float) -> None:
     """New images and a new design each time; the pilot's variance decides how many images there are."""
-    shifts, runs, half = 6, 250, 0.03
+    shifts = 6
+    runs = 250
+    half = 0.03
     budget = Budget(half_width=half)
     rng = np.random.default_rng(7)
     rise = np.linspace(-0.5, 0.5, shifts)

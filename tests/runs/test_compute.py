@@ -36,8 +36,12 @@ class Noted(Dataset):
     """Leaves a note of every picture that is read, and by which process."""
 
     def __init__(self, pictures: Path, notes: Path) -> None:
-        self.base, self.notes = sb.open_dataset(pictures, space=COLOURS), notes
-        self.name, self.space, self.ids, self.labels = self.base.name, COLOURS, self.base.ids, self.base.labels
+        self.base = sb.open_dataset(pictures, space=COLOURS)
+        self.notes = notes
+        self.name = self.base.name
+        self.space = COLOURS
+        self.ids = self.base.ids
+        self.labels = self.base.labels
 
     @property
     def fingerprint(self) -> str:
@@ -134,7 +138,8 @@ def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, 
 def test_another_geometry_of_a_known_block_is_read_for(pictures: Path, tmp_path: Path) -> None:
     data = Noted(pictures, tmp_path / "notes")
     maker = ImageMaker({"data": data}, 0, remembered=4)
-    block, larger = Block(0, 5, "data"), sb.Geometry(resize=40, crop=38)
+    block = Block(0, 5, "data")
+    larger = sb.Geometry(resize=40, crop=38)
     list(maker(block, [ImageRequest(SMALL.geometry, None)]))
     made = list(maker(block, [ImageRequest(larger, None), ImageRequest(SMALL.geometry, None)]))
     assert [ready.images[0].shape for ready in made if isinstance(ready, Ready)] == [(38, 38, 3), (32, 32, 3)]
@@ -182,9 +187,12 @@ def test_threads_without_a_block_of_their_own_help_with_the_last_one(tmp_path: P
     """Three blocks of five settings for two threads: the last four predictions are made two at a time."""
     data = colour_folder(tmp_path / "pictures", per_class=15)
     assert len(work_items("pictures", sb.open_dataset(data, space=COLOURS))) == 3
-    calls, together, third_begun = itertools.count(1), threading.Barrier(2), threading.Event()
+    calls = itertools.count(1)
+    together = threading.Barrier(2)
+    third_begun = threading.Event()
     classifier = as_classifier(brightest_channel, "bright")
-    classifier.self_contained, plain = True, classifier.scores
+    classifier.self_contained = True
+    plain = classifier.scores
 
     def scores(images: Pixels) -> Scores:
         call = next(calls)

@@ -109,9 +109,14 @@ def test_numbers_are_those_of_the_treatment_that_is_stated(photos: Path, tmp_pat
 
 def test_two_models_of_one_run_read_the_same_files_differently(photos: Path, tmp_path: Path) -> None:
     run = sb.evaluate(
-        [bright_half, bright_half], data=photos, workspace=tmp_path / "w", labels="folders", progress=False,
-        name=["stored", "upright"], preprocessing=[STATED | {"exif": which} for which in ("ignore", "apply")],
-    )  # fmt: skip
+        [bright_half, bright_half],
+        data=photos,
+        workspace=tmp_path / "w",
+        labels="folders",
+        progress=False,
+        name=["stored", "upright"],
+        preprocessing=[STATED | {"exif": which} for which in ("ignore", "apply")],
+    )
     values = {model: score.value for model, _, score in run.scores("top1")}
     assert values["upright"] == 1 and values["stored"] == pytest.approx(10 / 14)
 

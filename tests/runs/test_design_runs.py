@@ -64,7 +64,8 @@ def test_predictions_are_those_of_the_full_grid(data: Path, tmp_path: Path, pass
     full = sb.evaluate(model(), "corruptions", data, tmp_path / "full", progress=False, **GRID)
     run = sb.evaluate(model(), "corruptions", data, tmp_path / "design", passes=passes, **ONE_PASS)
     for setting in run.settings[1:]:
-        found, whole = run.predictions("brightest", setting), full.predictions("brightest", setting)
+        found = run.predictions("brightest", setting)
+        whole = full.predictions("brightest", setting)
         assert len(found) == passes * 24 / 4
         rows = [whole.ids.index(image) for image in found.ids]
         assert rows == sorted(rows)
@@ -86,7 +87,8 @@ def test_a_full_run_reuses_what_a_design_made(data: Path, tmp_path: Path) -> Non
     sb.evaluate(model(counting), "corruptions", data, tmp_path / "count", progress=False, **GRID)
     assert counting.images == 3 * 24
     sb.evaluate(model(), "corruptions", data, tmp_path / "after", progress=False, **GRID)
-    alone, after = contents(tmp_path / "alone"), contents(tmp_path / "after")
+    alone = contents(tmp_path / "alone")
+    after = contents(tmp_path / "after")
     assert {name: after[name] for name in alone} == alone
 
 
@@ -112,19 +114,22 @@ def test_more_images_continue_fewer(data: Path, tmp_path: Path) -> None:
     sb.evaluate(model(), "corruptions", data, tmp_path / "alone", **ONE_PASS)
     sb.evaluate(model(), "corruptions", data, tmp_path / "grown", select=some, **ONE_PASS)
     sb.evaluate(model(), "corruptions", data, tmp_path / "grown", **ONE_PASS)
-    alone, grown = contents(tmp_path / "alone"), contents(tmp_path / "grown")
+    alone = contents(tmp_path / "alone")
+    grown = contents(tmp_path / "grown")
     assert {name: grown[name] for name in alone} == alone
 
 
 def test_fewer_images_are_those_of_more(data: Path, tmp_path: Path) -> None:
-    counting, some = Counting(), sb.Selection(per_class=4)
+    counting = Counting()
+    some = sb.Selection(per_class=4)
     sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", **ONE_PASS)
     sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", select=some, **ONE_PASS)
     assert counting.images == 2 * 24
     for name, selections in (("alone", [some]), ("after", [None, some])):
         for select in selections:
             sb.evaluate(model(), "corruptions", data, tmp_path / name, select=select, **ONE_PASS)
-    alone, after = contents(tmp_path / "alone"), contents(tmp_path / "after")
+    alone = contents(tmp_path / "alone")
+    after = contents(tmp_path / "after")
     assert {name: after[name] for name in alone} == alone
 
 
@@ -149,9 +154,11 @@ def test_other_images_of_the_same_names_are_not_reused(data: Path, tmp_path: Pat
 def test_two_models_are_compared_on_the_same_assignment(data: Path, tmp_path: Path) -> None:
     """The estimate, its interval and its p from the predictions by hand: a paired t-test of 24 images in 4 strata."""
     other = sb.load_classifier(
-        lambda images: brightest_channel(images) * [1, 0.2, 1], labels=COLOURS, name="other",
+        lambda images: brightest_channel(images) * [1, 0.2, 1],
+        labels=COLOURS,
+        name="other",
         preprocessing=sb.Preprocessing(sb.Geometry(resize=36, crop=32)),
-    )  # fmt: skip
+    )
     run = sb.evaluate([model(), other], "corruptions", data, tmp_path, **ONE_PASS)
     [row] = run.compare("colours-c").as_data()["comparisons"]
     sides = [[run.predictions(name, one) for one in run.settings[1:]] for name in ("brightest", "other")]

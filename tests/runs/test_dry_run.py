@@ -51,7 +51,9 @@ def test_a_plan_counts_what_the_run_does(tmp_path: Path) -> None:
 
 
 def test_results_of_a_changed_model_are_not_counted_as_done(tmp_path: Path) -> None:
-    data, weights, place = colour_folder(tmp_path / "photos", per_class=6), tmp_path / "w.npy", tmp_path / "w"
+    data = colour_folder(tmp_path / "photos", per_class=6)
+    weights = tmp_path / "w.npy"
+    place = tmp_path / "w"
     (tmp_path / "model.py").write_text(READS.format(weights=weights))
     np.save(weights, RIGHT)
     sb.evaluate(tmp_path / "model.py", data=data, workspace=place, **SMALL)

@@ -154,7 +154,11 @@ def test_each_image_is_read_once_for_all_settings_and_classifiers(pictures: Path
     reads: list[int] = []
 
     class Counting(Dataset):
-        name, space, ids, labels, fingerprint = base.name, base.space, base.ids, base.labels, base.fingerprint
+        name = base.name
+        space = base.space
+        ids = base.ids
+        labels = base.labels
+        fingerprint = base.fingerprint
 
         def read(self, index: int) -> DecodedImage:
             reads.append(index)

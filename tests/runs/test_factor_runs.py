@@ -129,13 +129,12 @@ def test_both_means_are_shown_and_the_provenance_tells_of_several_labels(
     single = [score for _, setting, score in shown if setting in run.settings]
     assert all("several labels an image" in score.provenance for score in single)
     one = sb.Run.open(run.workspace, settings=[f"{REMIXED}.scale-small"])
-    assert [row["metric"] for row in one.table().rows] == [
-        "mean_average_precision", "mean_average_precision_plain"
-    ]  # fmt: skip
+    assert [row["metric"] for row in one.table().rows] == ["mean_average_precision", "mean_average_precision_plain"]
     assert len(one.summary()["scores"]) == 2
     assert [row["metric"] for row in one.table("top1,mean_average_precision_plain").rows] == [
-        "top1", "mean_average_precision_plain"
-    ]  # fmt: skip
+        "top1",
+        "mean_average_precision_plain",
+    ]
 
 
 def test_top_1_counts_the_images_of_one_label_only(run: sb.Run) -> None:
@@ -159,7 +158,8 @@ def test_a_run_that_broke_off_goes_on_and_gives_the_same_bytes(
     class Fragile:
         """Answers five times, then no more until it is mended."""
 
-        answers, most = 0, 5
+        answers = 0
+        most = 5
 
         def __call__(self, images: Pixels) -> NDArray[np.float32]:
             if self.answers >= self.most:
@@ -173,13 +173,15 @@ def test_a_run_that_broke_off_goes_on_and_gives_the_same_bytes(
 
     def run(workspace: Path, workers: int, most: int) -> int:
         """How often it was asked."""
-        fragile.answers, fragile.most = 0, most
+        fragile.answers = 0
+        fragile.most = most
         sb.evaluate(model, REMIXED, {REMIXED: tree}, workspace, progress=False, workers=workers)
         return fragile.answers
 
     with pytest.raises(sb.ShiftbenchError, match="no more"):
         run(tmp_path / "w", workers=1, most=5)
-    rest, whole = run(tmp_path / "w", workers=1, most=1000), run(tmp_path / "whole", workers=3, most=1000)
+    rest = run(tmp_path / "w", workers=1, most=1000)
+    whole = run(tmp_path / "whole", workers=3, most=1000)
     assert rest == whole - 5, "what was stored is not computed again"
     assert stored(tmp_path / "w") == stored(tmp_path / "whole") and len(stored(tmp_path / "w")) == 9
     assert not any((tmp_path / "w" / "shards").rglob("*.parquet"))
@@ -222,9 +224,12 @@ def test_an_estimator_trained_on_the_training_set(tree: Path, tmp_path: Path) ->
     model = OneVsRestClassifier(LogisticRegression(C=1e-4, max_iter=1000)).fit(pixels, hot[:, kept])
     model.classes_ = kept
     run = sb.evaluate(
-        sb.load_classifier(model, labels="deepfashion2-13", name="logistic"), REMIXED, {REMIXED: tree}, tmp_path,
+        sb.load_classifier(model, labels="deepfashion2-13", name="logistic"),
+        REMIXED,
+        {REMIXED: tree},
+        tmp_path,
         progress=False,
-    )  # fmt: skip
+    )
     found = run.predictions(setting=f"{REMIXED}.test")
     assert found.scores is not None and found.scores.shape[1] == 13
     [(_, _, score)] = sb.Run.open(run.workspace, settings=[f"{REMIXED}.test"]).scores()
@@ -303,8 +308,11 @@ def test_groups_and_comparisons_of_several_labels_are_by_map(
 
     other = sb.load_classifier(disturbed, labels="deepfashion2-13", preprocessing=network.preprocessing)
     both = sb.evaluate([network, other], REMIXED, {REMIXED: tree}, tmp_path, progress=False)
-    means = {row["classifier"]: row["value"] for row in both.table("mean_average_precision").rows
-             if row["setting"] == f"{REMIXED}.shifted"}  # fmt: skip
+    means = {
+        row["classifier"]: row["value"]
+        for row in both.table("mean_average_precision").rows
+        if row["setting"] == f"{REMIXED}.shifted"
+    }
     [one] = both.compare(f"{REMIXED}.shifted").rows
     assert one["difference"] == pytest.approx(means[one["first"]] - means[one["second"]])
     assert one["low"] < one["difference"] < one["high"] and one["metric"] == "mean_average_precision"

@@ -135,8 +135,12 @@ def test_a_script_without_a_main_guard_ends_with_a_word(tmp_path: Path) -> None:
         " executor='processes', workers=2, progress=False)\n"
     )
     done = subprocess.run(
-        [sys.executable, script], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300,
+        [sys.executable, script],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": "."},
-    )  # fmt: skip
+    )
     assert done.returncode != 0
     assert "a script that does not begin under" in done.stderr  # Python may add a remark about its semaphores

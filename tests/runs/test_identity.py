@@ -44,7 +44,8 @@ class Meddler:
     """A model in whose second batch of the data something happens to it."""
 
     def __init__(self, happens: Any) -> None:
-        self.happens, self.batches = happens, 0
+        self.happens = happens
+        self.batches = 0
 
     def __call__(self, images: Any) -> Any:
         self.batches += 1

@@ -53,13 +53,18 @@ def test_killed_at_many_moments_and_continued_gives_the_same_bytes(
     expected = files(whole)
     assert len(expected) == 7
 
-    chance, broken, killed = random.Random(0), tmp_path / "broken", 0
+    chance = random.Random(0)
+    broken = tmp_path / "broken"
+    killed = 0
     while killed < kills:
         # Worker processes take longest to start: one time in the short test.
         short = "processes" if killed == 2 else "threads"
-        workers, engine = chance.choice([1, 2, 3]), short if kills == 3 else chance.choice(["threads", "processes"])
+        workers = chance.choice([1, 2, 3])
+        engine = short if kills == 3 else chance.choice(["threads", "processes"])
         process = processes.start(evaluate_slowly, broken, data, workers, engine)
-        at_start, wanted, limit = shards(broken), chance.randint(0, 3), time.monotonic() + 60
+        at_start = shards(broken)
+        wanted = chance.randint(0, 3)
+        limit = time.monotonic() + 60
         while process.is_alive() and shards(broken) < at_start + wanted and time.monotonic() < limit:
             time.sleep(0.005)
         time.sleep(chance.random() * (0.5 if wanted == 0 else 0.05))

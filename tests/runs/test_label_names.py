@@ -145,7 +145,8 @@ def test_results_of_version_2_are_found_again(root: Path, tmp_path: Path) -> Non
 
 def test_a_name_that_was_given_by_the_former_id_stays(root: Path, tmp_path: Path) -> None:
     first, _ = as_of_version_2(root, tmp_path / "w")
-    workspace, former = Workspace(tmp_path / "w"), first.results[0].spec.classifier.former_version
+    workspace = Workspace(tmp_path / "w")
+    former = first.results[0].spec.classifier.former_version
     workspace.write_json(tmp_path / "w" / "names.json", {former: {"name": "mine", "stored_as": "light"}})
     run = sb.Run.open(tmp_path / "w")
     assert run.classifiers == ["mine"]

@@ -86,7 +86,8 @@ def test_count_and_accuracy_are_those_of_the_files(
     setting: sb.Setting, summary: dict[str, Any], truths: Truths, scores: dict[str, by_hand.Scores]
 ) -> None:
     row = next(row for row in summary["scores"] if row["setting"] == setting.name)
-    truth, space = truths[setting.dataset], sb.label_space(setting.space or "imagenet-1k")
+    truth = truths[setting.dataset]
+    space = sb.label_space(setting.space or "imagenet-1k")
     groups = space.members or tuple((key,) for key in space.keys)
     owner = {wnid: key for key, group in zip(space.keys, groups, strict=True) for wnid in (*group, key)}
     used = [i for i, key in enumerate(truth.values()) if key in owner]
@@ -112,7 +113,8 @@ def test_pm_k_is_that_of_the_frames(
     role: str, neighbours: int, run: sb.Run, truths: Truths, scores: dict[str, by_hand.Scores]
 ) -> None:
     """Max over the members of each class, then the anchor and every neighbour up to k frames away must be right."""
-    truth, space = truths[role], sb.label_space("vid-robust-30" if "vid" in role else "ytbb-robust-24")
+    truth = truths[role]
+    space = sb.label_space("vid-robust-30" if "vid" in role else "ytbb-robust-24")
     best = by_hand.best_keys(scores[role], space)
     videos: dict[str, dict[int, bool]] = defaultdict(dict)
     for (file, key), answer in zip(truth.items(), best, strict=True):
@@ -157,9 +159,13 @@ class CountingClassifier(sb.Classifier):
     """Counts the images that it is asked about."""
 
     def __init__(self, base: sb.Classifier) -> None:
-        self.base, self.seen = base, 0
-        self.name, self.space, self.preprocessing = "counting", base.space, base.preprocessing
-        self.outputs, self.batch_size = base.outputs, base.batch_size
+        self.base = base
+        self.seen = 0
+        self.name = "counting"
+        self.space = base.space
+        self.preprocessing = base.preprocessing
+        self.outputs = base.outputs
+        self.batch_size = base.batch_size
         self.self_contained = True  # so that it is asked for the images of the data alone
 
     @property
@@ -175,8 +181,12 @@ class CountingDataset(sb.Dataset):
     """Counts how often pictures are read."""
 
     def __init__(self, base: sb.Dataset) -> None:
-        self.base, self.reads = base, 0
-        self.name, self.space, self.ids, self.labels = base.name, base.space, base.ids, base.labels
+        self.base = base
+        self.reads = 0
+        self.name = base.name
+        self.space = base.space
+        self.ids = base.ids
+        self.labels = base.labels
 
     @property
     def fingerprint(self) -> str:

@@ -21,9 +21,14 @@ FULL = trees.FULL
 AS_TEXT = sorted(range(1000), key=str)
 PHOTOS = trees.photographs()
 WHOLE = (
-    "imagenet-val", "imagenetv2-matched-frequency", "imagenetv2-threshold0.7", "imagenetv2-top-images",
-    "imagenet-sketch", "real-blurry-images", "stylized-imagenet",
-)  # fmt: skip
+    "imagenet-val",
+    "imagenetv2-matched-frequency",
+    "imagenetv2-threshold0.7",
+    "imagenetv2-top-images",
+    "imagenet-sketch",
+    "real-blurry-images",
+    "stylized-imagenet",
+)
 
 
 def warned(suite: str, data: Mapping[str, Path] | Path, workspace: Path, classifier: object) -> dict[str, str]:

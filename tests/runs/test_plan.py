@@ -24,7 +24,9 @@ from tests.runs.test_evaluate import as_classifier
 def plan(root: Path, settings: int) -> tuple[list[PlannedResult], Workspace]:
     dataset = sb.open_dataset(colour_folder(root / "pictures", per_class=200, size=8), space=COLOURS)
     chosen = build_suite("corruptions", SuiteOptions(data_name="pictures")).settings
-    classifier, workspace, common = as_classifier(brightest_channel, "bright"), Workspace(root / "w"), Common()
+    classifier = as_classifier(brightest_channel, "bright")
+    workspace = Workspace(root / "w")
+    common = Common()
     results = [
         plan_result(classifier, setting, dataset, Needs(top_k=1), 0, workspace, common) for setting in chosen[:settings]
     ]
@@ -45,11 +47,14 @@ def test_each_further_cell_costs_little(tmp_path: Path) -> None:
 
 def test_other_label_spaces_have_their_own_rows() -> None:
     class Tiny:
-        name, fingerprint, label_sets = "tiny", "0" * 32, None
+        name = "tiny"
+        fingerprint = "0" * 32
+        label_sets = None
         space = label_space("imagenet-1k")
         labels = np.arange(1000, dtype=np.int32)
 
-    common, few = Common(), label_space("imagenet-a-200")
+    common = Common()
+    few = label_space("imagenet-a-200")
     whole = common.rows(Tiny(), Tiny.space)
     part = common.rows(Tiny(), few)
     assert len(whole) == 1000 and len(part) == 200

@@ -12,7 +12,8 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.labels.space import Scores
 
-LITE0, SQUEEZENET = "demo:efficientnet-lite0", "demo:squeezenet1_1"
+LITE0 = "demo:efficientnet-lite0"
+SQUEEZENET = "demo:squeezenet1_1"
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +24,13 @@ def demo() -> sb.Dataset:
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> sb.Run:
     return sb.evaluate(
-        [LITE0, SQUEEZENET], "demo", workspace=tmp_path_factory.mktemp("w"), corruptions=("fog",), severities=(3,),
+        [LITE0, SQUEEZENET],
+        "demo",
+        workspace=tmp_path_factory.mktemp("w"),
+        corruptions=("fog",),
+        severities=(3,),
         progress=False,
-    )  # fmt: skip
+    )
 
 
 def wnid_tree(root: Path, demo: sb.Dataset, wnids: set[str]) -> Path:
@@ -71,9 +76,14 @@ def test_masked_and_unmasked_accuracy_of_two_hundred_classes(demo: sb.Dataset, t
     whole = wnid_tree(tmp_path / "val", demo, set(demo.space.keys))
     images = sum(1 for _ in tree.rglob("*.png"))
     run = sb.evaluate(
-        SQUEEZENET, "imagenet-r", {"imagenet-r": tree, "imagenet-val": whole}, tmp_path / "w", labels="imagenet-1k",
-        progress=False, keep_scores=True,
-    )  # fmt: skip
+        SQUEEZENET,
+        "imagenet-r",
+        {"imagenet-r": tree, "imagenet-val": whole},
+        tmp_path / "w",
+        labels="imagenet-1k",
+        progress=False,
+        keep_scores=True,
+    )
     masked = run.predictions("squeezenet1_1", "imagenet-r")
     unmasked = run.predictions("squeezenet1_1", "imagenet-r.unmasked")
     reference = run.predictions("squeezenet1_1", "val-on-imagenet-r-classes")
@@ -121,9 +131,14 @@ def test_recorded_predictions_score_like_the_run_they_came_from(clean: sb.Run, t
     (tmp_path / "elsewhere.csv").write_text("\n".join(lines[:-4]) + "\n")
     with pytest.warns(UserWarning, match="no prediction for 4 of 114"):
         run = sb.evaluate(
-            tmp_path / "elsewhere.csv", "clean", "demo", tmp_path / "w", labels="imagenet-1k", metric=("top1",),
+            tmp_path / "elsewhere.csv",
+            "clean",
+            "demo",
+            tmp_path / "w",
+            labels="imagenet-1k",
+            metric=("top1",),
             progress=False,
-        )  # fmt: skip
+        )
     score = run.scores("top1")[0][2]
     assert score.n == 110
     assert score.value == pytest.approx((found.top[:110, 0] == found.labels[:110]).mean())
@@ -135,9 +150,16 @@ def test_sixteen_threads_of_one_process_and_processes_agree(demo: sb.Dataset, tm
     for workers, engine in ((1, "threads"), (16, "threads"), (2, "processes")):
         root = tmp_path / f"{workers}-{engine}"
         sb.evaluate(
-            SQUEEZENET, "demo", workspace=root, corruptions=("snow",), severities=(2,), workers=workers,
-            executor=engine, progress=False, select=sb.Selection(sample=40),  # type: ignore[arg-type]
-        )  # fmt: skip
+            SQUEEZENET,
+            "demo",
+            workspace=root,
+            corruptions=("snow",),
+            severities=(2,),
+            workers=workers,
+            executor=engine,  # type: ignore[arg-type]
+            progress=False,
+            select=sb.Selection(sample=40),
+        )
         stored.append({p.name: p.read_bytes() for p in sorted((root / "predictions").rglob("*.parquet"))})
         shutil.rmtree(root)
     assert stored[0] == stored[1] == stored[2] and len(stored[0]) == 2
@@ -155,7 +177,8 @@ def test_our_frost_is_as_hard_as_the_original_pictures(demo: sb.Dataset, referen
     classifier = sb.load_classifier(SQUEEZENET)
     chosen = range(0, len(demo), 2)
     images = np.stack([classifier.preprocessing.geometry(demo.read(i).pixels) for i in chosen])
-    ids, labels = [demo.ids[i] for i in chosen], demo.labels[list(chosen)]
+    ids = [demo.ids[i] for i in chosen]
+    labels = demo.labels[list(chosen)]
 
     def accuracy(textures: str) -> float:
         hits = []
@@ -164,6 +187,7 @@ def test_our_frost_is_as_hard_as_the_original_pictures(demo: sb.Dataset, referen
             hits.append(classifier.scores(frosted).argmax(axis=1) == labels)
         return float(np.mean(hits))
 
-    ours, originals = accuracy("procedural"), accuracy(str(reference_data / "frost"))
+    ours = accuracy("procedural")
+    originals = accuracy(str(reference_data / "frost"))
     assert abs(ours - originals) < 0.08, (ours, originals)
     assert originals < 0.7

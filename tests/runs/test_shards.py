@@ -158,7 +158,8 @@ def test_the_command_says_what_is_for_others(tmp_path: Path) -> None:
     def job(share: str) -> Any:
         return call("eval", f"{tmp_path / 'model.py'}:make", *options, "--shard", share)
 
-    first, second = job("1/2"), job("2/2")
+    first = job("1/2")
+    second = job("2/2")
     assert first.exit_code == second.exit_code == 0, (first.output, second.output)
     assert "job 1 of 2: my 1 of 2 blocks are done; 1 are for other jobs" in first.stderr
     assert "job 2 of 2: all 2 blocks are done" in second.stderr

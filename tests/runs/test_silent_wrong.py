@@ -111,13 +111,15 @@ def keeping_dates(path: Path, content: bytes) -> None:
 def test_images_exchanged_pairwise(data: Path, tmp_path: Path, how: str) -> None:
     def exchange() -> None:
         for one in data.glob("blue/*"):
-            other, aside = data / "red" / one.name, tmp_path / "aside"
+            other = data / "red" / one.name
+            aside = tmp_path / "aside"
             if how == "renamed":
                 one.rename(aside)
                 other.rename(one)
                 aside.rename(other)
             else:
-                first, second = one.read_bytes(), other.read_bytes()
+                first = one.read_bytes()
+                second = other.read_bytes()
                 keeping_dates(one, second)
                 keeping_dates(other, first)
 
@@ -125,7 +127,8 @@ def test_images_exchanged_pairwise(data: Path, tmp_path: Path, how: str) -> None
 
 
 def test_an_archive_of_equal_size_and_date(tmp_path: Path) -> None:
-    labels, path = np.arange(600) % 3, tmp_path / "d.npz"
+    labels = np.arange(600) % 3
+    path = tmp_path / "d.npz"
 
     def write(images: Any) -> None:
         images[np.arange(600), :, :, labels] += 100
@@ -146,7 +149,8 @@ def test_an_archive_of_equal_size_and_date(tmp_path: Path) -> None:
 
 def test_an_archive_whose_copy_in_the_cache_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path / "cache"))
-    labels, images = np.arange(600) % 3, np.random.default_rng(0).integers(0, 100, (600, 32, 32, 3)).astype(np.uint8)
+    labels = np.arange(600) % 3
+    images = np.random.default_rng(0).integers(0, 100, (600, 32, 32, 3)).astype(np.uint8)
     images[np.arange(600), :, :, 2 - labels] += 100
     np.savez(tmp_path / "d.npz", images=images, labels=labels)
     assert evaluate(right, tmp_path / "d.npz", tmp_path / "w")[0] == 1
@@ -172,13 +176,16 @@ def test_hard_links_across_classes(data: Path, tmp_path: Path) -> None:
 def test_the_content_of_a_hard_link(data: Path, tmp_path: Path) -> None:
     os.link(data / "blue/0.bmp", tmp_path / "outside.bmp")
     check_change(
-        lambda: right, data, tmp_path,
+        lambda: right,
+        data,
+        tmp_path,
         lambda: keeping_dates(tmp_path / "outside.bmp", (data / "red/1.bmp").read_bytes()),
-    )  # fmt: skip
+    )
 
 
 def test_a_link_to_the_data_that_is_switched_during_a_run(data: Path, tmp_path: Path) -> None:
-    other, link = shutil.copytree(data, tmp_path / "other"), tmp_path / "link"
+    other = shutil.copytree(data, tmp_path / "other")
+    link = tmp_path / "link"
     for one in other.glob("red/*"):
         shutil.copy(data / "blue" / one.name, one)
     link.symlink_to(data)
@@ -196,7 +203,8 @@ def test_a_link_to_the_data_that_is_switched_during_a_run(data: Path, tmp_path: 
 
 
 def test_labels_of_a_manifest_and_of_a_file(data: Path, tmp_path: Path) -> None:
-    manifest, names = data / "images.csv", tmp_path / "names.txt"
+    manifest = data / "images.csv"
+    names = tmp_path / "names.txt"
 
     def write(classes: tuple[str, ...], order: tuple[str, ...]) -> None:
         rows = [f"{name}/{i}.bmp,{own}" for name, own in zip(NAMES, classes, strict=True) for i in range(8)]
@@ -381,7 +389,8 @@ def test_tables_that_number_the_classes_differently_or_are_missing(data: Path, t
 
 
 def test_arrays_that_may_be_the_labels(tmp_path: Path) -> None:
-    images, labels = np.zeros((6, 32, 32, 3), np.uint8), np.arange(6) % 3
+    images = np.zeros((6, 32, 32, 3), np.uint8)
+    labels = np.arange(6) % 3
     np.savez(tmp_path / "d.npz", x_test=images, y_test=labels, labels=labels[::-1])
     with pytest.raises(DatasetError, match="or has several") as caught:
         evaluate(right, tmp_path / "d.npz", tmp_path / "w")
@@ -459,13 +468,12 @@ def test_an_onnx_file_of_equal_size_and_date(data: Path, tmp_path: Path) -> None
 
 
 def test_a_file_beside_the_model(data: Path, tmp_path: Path) -> None:
-    model, beside = tmp_path / "m.onnx", tmp_path / "m.onnx.json"
+    model = tmp_path / "m.onnx"
+    beside = tmp_path / "m.onnx.json"
     onnx_file(model, [2, 1, 0])
     text = '{{"preprocessing": {{"size": 32, "mean": [0, 0, 0], "std": [1, 1, 1], "colour_order": "{}"}}}}'
     beside.write_text(text.format("rgb"))
-    check_change(
-        lambda: model, data, tmp_path, lambda: beside.write_text(text.format("bgr")), preprocessing=None
-    )  # fmt: skip
+    check_change(lambda: model, data, tmp_path, lambda: beside.write_text(text.format("bgr")), preprocessing=None)
 
 
 def test_classes_that_a_model_states_in_another_order(data: Path, tmp_path: Path) -> None:
@@ -526,7 +534,8 @@ def test_a_torch_module_that_changes_after_it_was_loaded(
     class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.linear, self.factor = torch.nn.Linear(3, 3, bias=False), 1.0
+            self.linear = torch.nn.Linear(3, 3, bias=False)
+            self.factor = 1.0
             self.linear.weight.data = torch.eye(3).flip(0)
             self.register_buffer("sign", torch.ones(1), persistent=False)
 
@@ -637,7 +646,8 @@ def test_a_model_that_changes_and_changes_back(data: Path, tmp_path: Path, monke
     """Blocks that were withdrawn when the change was noticed are not joined with those that were made again."""
 
     class Wavers:
-        probing, wrong = False, None
+        probing = False
+        wrong = None
 
         def __call__(self, images: Any) -> Any:
             if not self.probing and self.wrong is None:
@@ -753,7 +763,8 @@ def test_a_workspace_that_was_restored_without_its_records_of_models(data: Path,
 
 
 def test_an_array_that_a_model_fills_again_and_again(data: Path, tmp_path: Path) -> None:
-    torch, buffer = pytest.importorskip("torch"), np.zeros((32, 3), np.float32)
+    torch = pytest.importorskip("torch")
+    buffer = np.zeros((32, 3), np.float32)
 
     def reusing(images: Any) -> Any:
         buffer[: len(images)] = right(images)
@@ -878,7 +889,8 @@ def write(path: Path, text: str) -> Path:
 
 def test_scores_that_only_differ_in_what_the_images_do_not_share(data: Path, tmp_path: Path) -> None:
     """The scores of a run have a large common offset, beside which their differences are small."""
-    weights, model = tmp_path / "w.npy", tmp_path / "m.py"
+    weights = tmp_path / "w.npy"
+    model = tmp_path / "m.py"
     scores = f"(images.mean(axis=(1, 2)) / 20 @ np.load({str(weights)!r})).astype(np.float32) - np.float32(20_000)"
     model.write_text(LOADS.format(scores=scores))
     np.save(weights, np.eye(3)[::-1])
@@ -886,15 +898,15 @@ def test_scores_that_only_differ_in_what_the_images_do_not_share(data: Path, tmp
 
 
 def test_classes_that_change_places_far_apart(tmp_path: Path) -> None:
-    order, model, names = tmp_path / "order.npy", tmp_path / "m.py", [f"c{i:03d}" for i in range(128)]
+    order = tmp_path / "order.npy"
+    model = tmp_path / "m.py"
+    names = [f"c{i:03d}" for i in range(128)]
     images = np.repeat(np.arange(128, dtype=np.uint8) + 60, 32 * 32 * 3).reshape(128, 32, 32, 3)
     dataset = from_arrays(images, np.arange(128), space=LabelSpace("many", tuple(names)))
     scores = f"-np.abs(images.mean(axis=(1, 2, 3))[:, None] - np.arange(60, 188))[:, np.load({str(order)!r})]"
     model.write_text(LOADS.format(scores=scores))
     np.save(order, np.arange(128))
-    check_change(
-        lambda: model, dataset, tmp_path, lambda: np.save(order, (np.arange(128) + 64) % 128), labels=names
-    )  # fmt: skip
+    check_change(lambda: model, dataset, tmp_path, lambda: np.save(order, (np.arange(128) + 64) % 128), labels=names)
 
 
 def test_a_model_that_fails_on_the_fixed_images(data: Path, tmp_path: Path) -> None:
@@ -908,7 +920,8 @@ def test_a_model_that_fails_on_the_fixed_images(data: Path, tmp_path: Path) -> N
 
 def test_workspaces_of_two_machines_with_other_weights_in_one(data: Path, tmp_path: Path) -> None:
     """The same code, and in each workspace the first model that it was: results of both would be under one id."""
-    weights, model = tmp_path / "w.npy", tmp_path / "m.py"
+    weights = tmp_path / "w.npy"
+    model = tmp_path / "m.py"
     model.write_text(LOADS.format(scores=f"images.mean(axis=(1, 2)) / 20 @ np.load({str(weights)!r})"))
     for name, matrix, shift in (("a", np.eye(3)[::-1], "contrast"), ("b", np.eye(3), "brightness")):
         np.save(weights, matrix)

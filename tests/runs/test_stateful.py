@@ -21,7 +21,8 @@ from tests.commands import answer
 from tests.runs.helpers import colour_folder
 
 BATCH = 8
-MEAN, STD = 0.5, 0.25
+MEAN = 0.5
+STD = 0.25
 CLASSES = ("blue", "green", "red")
 INPUT = {"size": 32, "mean": MEAN, "std": STD, "colour": "rgb", "interpolation": "bilinear"}
 QUIET: dict[str, Any] = {"progress": False, "labels": "folders", "preprocessing": INPUT, "batch_size": BATCH}
@@ -221,7 +222,8 @@ def test_parts_in_training_mode_are_respected(data: Path, tmp_path: Path) -> Non
     with pytest.warns(ResultWarning, match="stateful=True"):
         run = sb.evaluate(module, data=data, workspace=tmp_path / "w", keep_scores=True, workers=1, **QUIET)
     plain = sb.evaluate(Network(), data=data, workspace=tmp_path / "w", keep_scores=True, name="plain", **QUIET)
-    adapted, usual = stored(run), stored(plain)
+    adapted = stored(run)
+    usual = stored(plain)
     assert any(not np.allclose(adapted[name], usual[name], atol=0.1) for name in adapted)
     assert run.results[0].spec.classifier.fingerprint != plain.results[0].spec.classifier.fingerprint
     # Neither its modes nor what it has learnt changed.

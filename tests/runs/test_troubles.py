@@ -25,7 +25,9 @@ class ThrowsOn:
     """Throws on every batch that holds a picture of this mean colour, as often as ``times``."""
 
     def __init__(self, image: NDArray[np.uint8], log: Path, times: int = 10_000) -> None:
-        self.poison, self.log, self.times = image, log, times
+        self.poison = image
+        self.log = log
+        self.times = times
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         if any(np.array_equal(image, self.poison) for image in images):

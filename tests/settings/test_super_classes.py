@@ -23,7 +23,8 @@ def members(space: LabelSpace) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", SPACES)
 def test_classes_and_members_are_as_many_as_published_and_disjoint(name: str) -> None:
-    space, full = label_space(name), label_space("imagenet-1k")
+    space = label_space(name)
+    full = label_space("imagenet-1k")
     wnids = [wnid for group in members(space) for wnid in group]
     assert (len(space), len(wnids)) == SPACES[name]
     assert len(set(wnids)) == len(wnids) and all(wnid in full for wnid in wnids)
@@ -32,7 +33,8 @@ def test_classes_and_members_are_as_many_as_published_and_disjoint(name: str) ->
 @pytest.mark.parametrize("name", SPACES)
 def test_the_best_super_class_holds_the_best_member(name: str) -> None:
     """ObjectNet: right if the argmax over the 125 is one of the folder's classes. The projection gives just that."""
-    space, full = label_space(name), label_space("imagenet-1k")
+    space = label_space(name)
+    full = label_space("imagenet-1k")
     scores = np.random.default_rng(0).normal(size=(500, 1000)).astype(np.float32)
     columns = sorted(full.index(wnid) for group in members(space) for wnid in group)
     best_member = np.array(columns)[scores[:, columns].argmax(axis=1)]
@@ -47,7 +49,8 @@ def test_objectnet_is_the_published_map(reference_data: Path) -> None:
         json.loads((folder / f"{file}.json").read_text())
         for file in ("folder_to_objectnet_label", "objectnet_to_imagenet_1k", "imagenet_to_labels")
     )
-    space, full = label_space("objectnet-113"), label_space("imagenet-1k")
+    space = label_space("objectnet-113")
+    full = label_space("imagenet-1k")
     index = {text: int(i) for i, text in texts.items()}
     assert set(objectnet_folders()) == set(names)
     for key, name, group in zip(space.keys, space.names, members(space), strict=True):

@@ -89,11 +89,13 @@ def _magick_motion(x: Array, radius: float, sigma: float, degrees: float) -> Arr
     weights = np.exp(-(np.arange(width) ** 2) / (2.0 * sigma**2))
     weights /= weights.sum()
     total = np.zeros(x.shape)
-    rows, columns = np.arange(x.shape[0]), np.arange(x.shape[1])
+    rows = np.arange(x.shape[0])
+    columns = np.arange(x.shape[1])
     for i, weight in enumerate(weights):
         dx = math.ceil(i * math.cos(math.radians(degrees)) - 0.5)
         dy = math.ceil(i * math.sin(math.radians(degrees)) - 0.5)
-        y, z = np.clip(rows + dy, 0, rows[-1]), np.clip(columns + dx, 0, columns[-1])
+        y = np.clip(rows + dy, 0, rows[-1])
+        z = np.clip(columns + dx, 0, columns[-1])
         total += weight * 257.0 * x[y][:, z]
     return np.floor(np.floor(total + 0.5) / 257)
 
@@ -139,14 +141,16 @@ def _frost(x: Array, row: Array, rng: RandomState, folder: Path | None) -> Array
     shrink = {32: 0.2, 64: 0.3}.get(side)
     if shrink:
         picture = cv2.resize(picture, (0, 0), fx=shrink, fy=shrink)
-    top, left = rng.randint(0, picture.shape[0] - side), rng.randint(0, picture.shape[1] - side)
+    top = rng.randint(0, picture.shape[0] - side)
+    left = rng.randint(0, picture.shape[1] - side)
     crop = picture[top : top + side, left : left + side][..., ::-1]
     return np.clip(row[0] * x + row[1] * crop, 0, 255)
 
 
 def _plasma(side: int, decay: float, rng: RandomState) -> Array:
     field = np.zeros((side, side))
-    step, w = side, 100.0
+    step = side
+    w = 100.0
 
     def displaced(total: Array) -> Array:
         return total / 4 + w * rng.uniform(-w, w, total.shape)
@@ -156,12 +160,14 @@ def _plasma(side: int, decay: float, rng: RandomState) -> Array:
         corners = field[::step, ::step]
         pairs = corners + np.roll(corners, -1, axis=0)
         field[half::step, half::step] = displaced(pairs + np.roll(pairs, -1, axis=1))
-        centres, corners = field[half::step, half::step], field[::step, ::step]
+        centres = field[half::step, half::step]
+        corners = field[::step, ::step]
         across = (centres + np.roll(centres, 1, axis=0)) + (corners + np.roll(corners, -1, axis=1))
         field[::step, half::step] = displaced(across)
         along = (centres + np.roll(centres, 1, axis=1)) + (corners + np.roll(corners, -1, axis=0))
         field[half::step, ::step] = displaced(along)
-        step, w = half, w / decay
+        step = half
+        w = w / decay
     field -= field.min()
     return field / field.max()
 
@@ -175,7 +181,8 @@ def _fog(x: Array, row: Array, rng: RandomState) -> Array:
 
 
 def _hsv(x: Array, factor: float, s_shift: float, v_shift: float) -> Array:
-    value, delta = x.max(axis=-1), np.ptp(x, axis=-1)
+    value = x.max(axis=-1)
+    delta = np.ptp(x, axis=-1)
     with np.errstate(all="ignore"):
         s = np.where(delta == 0, 0, delta / value)
         h = np.zeros_like(value)
@@ -183,10 +190,13 @@ def _hsv(x: Array, factor: float, s_shift: float, v_shift: float) -> Array:
             largest = x[..., c] == value
             h[largest] = (2.0 * c + (x[..., i] - x[..., j]) / delta)[largest]
         h = np.where(delta == 0, 0, (h / 6.0) % 1.0)
-    s, v = np.clip(s * factor + s_shift, 0, 1), np.clip(value + v_shift, 0, 1)
+    s = np.clip(s * factor + s_shift, 0, 1)
+    v = np.clip(value + v_shift, 0, 1)
     sector = np.floor(h * 6)
     f = h * 6 - sector
-    p, q, t = v * (1 - s), v * (1 - f * s), v * (1 - (1 - f) * s)
+    p = v * (1 - s)
+    q = v * (1 - f * s)
+    t = v * (1 - (1 - f) * s)
     cases = [(v, t, p), (q, v, p), (p, v, t), (p, q, v), (t, p, v), (v, p, q)]
     which = np.repeat(sector.astype(np.uint8)[..., None] % 6, 3, axis=-1)
     return _unit(np.choose(which, [np.stack(case, axis=-1) for case in cases]))
@@ -230,7 +240,8 @@ def _warp(x: Array, matrix: Array) -> Array:
     def positions(line: Array) -> tuple[Array, Array, Array]:
         fixed = np.rint((line[1] * grid + line[2]) * 1024)[:, None] + np.rint(line[0] * grid * 1024)[None, :] + 16
         fixed = fixed.astype(np.int64) >> 5
-        low, high = np.mod(fixed >> 5, period), np.mod((fixed >> 5) + 1, period)
+        low = np.mod(fixed >> 5, period)
+        high = np.mod((fixed >> 5) + 1, period)
         part = ((fixed & 31).astype(np.float32) / np.float32(32))[..., None]
         return np.minimum(low, period - low), np.minimum(high, period - high), part
 
@@ -244,7 +255,8 @@ def _warp(x: Array, matrix: Array) -> Array:
 def _elastic_transform(x: Array, row: Array, rng: RandomState) -> Array:
     alpha, sigma, affine = row
     side = x.shape[0]
-    c, half = side // 2, side // 3
+    c = side // 2
+    half = side // 3
     points = np.array([[c + half, c + half], [c + half, c - half], [c - half, c - half]], np.float32)
     moved = points + rng.uniform(-affine, affine, size=points.shape).astype(np.float32)
     warped = _warp(x.astype(np.float32) / np.float32(255), cv2.getAffineTransform(points, moved))

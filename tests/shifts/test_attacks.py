@@ -215,7 +215,8 @@ def test_another_library_reaches_the_same_loss(cifar: Pictures, norm: Norm) -> N
     """The Adversarial Robustness Toolbox's PGD, from the image itself, on the same network."""
     evasion = pytest.importorskip("art.attacks.evasion")
     estimators = importlib.import_module("art.estimators.classification")
-    images, labels = cifar.images[:8], cifar.labels[:8]
+    images = cifar.images[:8]
+    labels = cifar.labels[:8]
     eps, steps = (1 / 255, 10) if norm == "linf" else (0.5, 10)
     radius = eps if norm == "linf" else eps * 32 / 224
     ours = Attack("pgd", norm, eps, steps, radius / 4, random_start=False).attack(
@@ -247,7 +248,9 @@ def test_order_and_batch_do_not_matter(cifar: Pictures, norm: Norm) -> None:
         ids = [cifar.ids[row] for row in rows]
         return attack.attack(cifar.classifier, cifar.images[rows], cifar.labels[rows], image_ids=ids, seed=3)
 
-    whole, back, single = run(list(range(16))), run(list(range(16))[::-1]), run([5])
+    whole = run(list(range(16)))
+    back = run(list(range(16))[::-1])
+    single = run([5])
     for what in ("images", "scores", "losses"):
         assert np.array_equal(getattr(whole, what), getattr(back, what)[::-1]), what
         assert np.array_equal(getattr(whole, what)[5], getattr(single, what)[0]), what
@@ -257,7 +260,8 @@ def test_order_and_batch_do_not_matter(cifar: Pictures, norm: Norm) -> None:
 
 def test_threads_and_copies_give_the_same() -> None:
     """And torch's own number of threads is put back."""
-    classifier, before = small(), torch.get_num_threads()
+    classifier = small()
+    before = torch.get_num_threads()
     expected = attacked(FAST["linf"], classifier)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: attacked(FAST["linf"], classifier), range(8)))
@@ -393,7 +397,8 @@ class Probable(Small):
 def test_probabilities_are_attacked_like_their_logits() -> None:
     probable = small(Probable())
     assert probable.outputs == "probabilities"
-    ours, logits = attacked(FAST["l2"], probable), attacked(FAST["l2"])
+    ours = attacked(FAST["l2"], probable)
+    logits = attacked(FAST["l2"])
     np.testing.assert_allclose(ours.losses, logits.losses, rtol=1e-3)
     np.testing.assert_allclose(ours.scores.sum(axis=1), 1, rtol=1e-5)
 

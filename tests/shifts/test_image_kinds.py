@@ -27,7 +27,8 @@ def corrupted(image: Any) -> Any:
     return sb.corrupt(image, "gaussian_noise", 3, image_id="a.png")
 
 
-COLOUR, SHADES = corrupted(PHOTO), corrupted(GREY)
+COLOUR = corrupted(PHOTO)
+SHADES = corrupted(GREY)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float16, np.float32, np.float64])
@@ -37,7 +38,8 @@ def test_arrays_and_tensors(dtype: type, first: bool, channels: int) -> None:
     levels = {0: GREY, 1: GREY[..., None], 3: PHOTO, 4: np.concatenate([PHOTO, ALPHA], axis=-1)}[channels]
     expected = {0: SHADES, 1: SHADES[..., None], 3: COLOUR, 4: np.concatenate([COLOUR, ALPHA], axis=-1)}[channels]
     if first and channels:
-        levels, expected = np.moveaxis(levels, -1, 0), np.moveaxis(expected, -1, 0)
+        levels = np.moveaxis(levels, -1, 0)
+        expected = np.moveaxis(expected, -1, 0)
     image = as_type(levels, dtype)
     before = image.copy()
     out = corrupted(image)

@@ -51,7 +51,8 @@ def test_published_outputs(name: str, side: int, textures: Path) -> None:
 
 @pytest.mark.parametrize(("side", "severity", "amount"), ((224, 2, 0.06), (224, 4, 0.17), (32, 5, 0.07)))
 def test_published_impulse_noise_in_distribution(side: int, severity: int, amount: float) -> None:
-    image, kept = golden(f"input.{side}")[0], rows(side, severity)
+    image = golden(f"input.{side}")[0]
+    kept = rows(side, severity)
     inner = (image[kept] > 0) & (image[kept] < 255)
     for result in (golden(key(side, "impulse_noise", severity))[0], corrupt(image, "impulse_noise", severity)[kept]):
         changed = result[inner] != image[kept][inner]
@@ -109,7 +110,8 @@ def test_plain_definition_of_frost(side: int, textures: Path) -> None:
 
 
 def test_original_frost_photographs(reference_data: Path) -> None:
-    image, folder = landscape(299), reference_data / "frost"
+    image = landscape(299)
+    folder = reference_data / "frost"
     for severity in range(1, 6):
         ours = corrupt(image, "frost", severity, rng=RandomState(severity), frost_textures=folder)
         check(ours, published("frost", image, severity, RandomState(severity), folder))

@@ -48,7 +48,8 @@ def test_other_jpeg_qualities_need_a_record() -> None:
 
 
 def test_another_generator_or_an_unknown_kind_gives_no_pixels() -> None:
-    fog, frost = Corruption("fog", 3).describe(), Corruption("frost", 3, {"frost_textures": "procedural"}).describe()
+    fog = Corruption("fog", 3).describe()
+    frost = Corruption("frost", 3, {"frost_textures": "procedural"}).describe()
     for about, change in ((fog, {"generator": "0"}), (frost, {"frost": {"textures": "procedural v0"}})):
         with pytest.raises(ShiftError, match=f"another {next(iter(change))}"):
             rebuild_shift(about, {**about, **change})

@@ -87,7 +87,8 @@ def test_elastic_fields_have_the_published_spread(severity: int) -> None:
     keyed = KeyedDraws(derive_key(0, "fields", severity))
     plain = PublishedDraws(np.random.RandomState(severity))
     ours, theirs = ([displacement_fields((224, 224), alpha, sigma, d) for _ in range(60)] for d in (keyed, plain))
-    a, b = np.array(ours).reshape(-1, 224, 224), np.array(theirs).reshape(-1, 224, 224)
+    a = np.array(ours).reshape(-1, 224, 224)
+    b = np.array(theirs).reshape(-1, 224, 224)
     # a wide filter leaves few independent values in a field, hence the wide tolerance there
     tolerance = 0.3 if sigma > 100 else 0.05
     assert a.std() == pytest.approx(b.std(), rel=tolerance)
@@ -113,7 +114,8 @@ def test_procedural_frost_resembles_the_original_pictures(reference_data: Path) 
     for index, file in enumerate(ORIGINALS):
         original = cv2.imread(str(reference_data / "frost" / file))
         assert original is not None
-        theirs, ours = original[..., ::-1].astype(float), frost_texture(index).astype(float)
+        theirs = original[..., ::-1].astype(float)
+        ours = frost_texture(index).astype(float)
         assert np.allclose(ours.mean(axis=(0, 1)), theirs.mean(axis=(0, 1)), atol=6)
         assert np.allclose(ours.std(axis=(0, 1)), theirs.std(axis=(0, 1)), atol=4)
         assert _slope(ours) == pytest.approx(_slope(theirs), abs=0.9)

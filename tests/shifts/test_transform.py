@@ -41,7 +41,8 @@ def test_an_id_gives_the_pixels_of_the_benchmark() -> None:
 def test_every_call_draws_fresh_noise_from_torchs_generator() -> None:
     transform = sb.Corrupt("gaussian_noise", 3)
     torch.manual_seed(1)
-    first, second = noise(transform), noise(transform)
+    first = noise(transform)
+    second = noise(transform)
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.1
     torch.manual_seed(1)
     assert (noise(transform) == first).all()
@@ -53,14 +54,16 @@ def test_without_torch_pythons_generator_is_used(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(__import__("sys").modules, "torch")
     transform = sb.Corrupt("gaussian_noise", 3)
     random.seed(1)
-    first, second = noise(transform), noise(transform)
+    first = noise(transform)
+    second = noise(transform)
     random.seed(1)
     assert (noise(transform) == first).all() and (first != second).any()
 
 
 def test_a_seed_fixes_the_noise_of_each_image() -> None:
     transform = sb.Corrupt("gaussian_noise", 1, seed=3)
-    grey, other = np.full((64, 64, 3), 120, np.uint8), np.full((64, 64, 3), 121, np.uint8)
+    grey = np.full((64, 64, 3), 120, np.uint8)
+    other = np.full((64, 64, 3), 121, np.uint8)
     assert (transform(grey) == transform(grey)).all()
     shared = np.corrcoef(noise(transform, grey).ravel(), noise(transform, other).ravel())[0, 1]
     assert abs(shared) < 0.1

@@ -23,9 +23,13 @@ def baseline() -> GateBaseline:
         ("other", range(7), "b"),
     ):
         made = predictions(
-            rng.integers(-1, 3, len(rows)), rng.integers(0, 3, len(rows)), setting=setting,
-            ids=[f"{row}.png" for row in rows], space="test-3", dataset={"name": "d", "fingerprint": fingerprint},
-        )  # fmt: skip
+            rng.integers(-1, 3, len(rows)),
+            rng.integers(0, 3, len(rows)),
+            setting=setting,
+            ids=[f"{row}.png" for row in rows],
+            space="test-3",
+            dataset={"name": "d", "fingerprint": fingerprint},
+        )
         confidence = np.where(made.top[:, 0] < 0, np.nan, rng.random(len(rows))).astype(np.float32)
         found[setting] = replace(made, confidence=confidence)
     found["val-c"] = replace(found["val-c"], labels=found["val"].labels[10:])

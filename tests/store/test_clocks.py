@@ -17,7 +17,8 @@ from tests.runs.helpers import COLOURS, colour_folder
 from tests.runs.test_evaluate import run_small, stored
 
 DAY = 86_400
-real_time, real_time_ns = time.time, time.time_ns
+real_time = time.time
+real_time_ns = time.time_ns
 CLOCKS = {
     "a day ahead": itertools.repeat(DAY),
     "a day behind": itertools.repeat(-DAY),
@@ -80,7 +81,8 @@ def test_a_changed_picture_is_noticed_whatever_its_date(tmp_path: Path, wrong_cl
     wrong_clock()
     first = open_folder(pictures, space=COLOURS).fingerprint
     changed = pictures / "red" / "001.png"
-    state, data = changed.stat(), changed.read_bytes()
+    state = changed.stat()
+    data = changed.read_bytes()
     changed.write_bytes(data[:-20] + bytes(20))
     os.utime(changed, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert open_folder(pictures, space=COLOURS).fingerprint != first

@@ -95,7 +95,8 @@ def _second(workspace: Workspace) -> object:
 
 def _images(workspace: Workspace) -> object:
     spec = next(iter(workspace.results())).spec
-    name, fingerprint = spec.dataset.name, spec.dataset.fingerprint
+    name = spec.dataset.name
+    fingerprint = spec.dataset.fingerprint
     return repr((workspace.problems(name, fingerprint), workspace.metadata(name, fingerprint)))
 
 
@@ -128,8 +129,15 @@ def _history(workspace: Workspace) -> object:
 
 View = Callable[[Workspace], object]
 _VIEWS: tuple[View, ...] = (
-    _listing, _first, _second, _images, _source, _models, _behaviour, _history,
-)  # fmt: skip
+    _listing,
+    _first,
+    _second,
+    _images,
+    _source,
+    _models,
+    _behaviour,
+    _history,
+)
 
 
 def observed(root: Path, views: Sequence[View] = _VIEWS) -> dict[str, object]:
@@ -166,10 +174,12 @@ def views_of(path: Path, root: Path) -> list[View]:
 
 def check_flips(root: Path, bits: Callable[[Path], Iterator[int]]) -> int:
     """Flip bits one by one: all that is shown is as before, or refused and found by ``verify``. How many were tried."""
-    everything, tried = observed(root), 0
+    everything = observed(root)
+    tried = 0
     assert None not in everything.values()
     for path in _files(root):
-        whole, views = path.read_bytes(), views_of(path, root)
+        whole = path.read_bytes()
+        views = views_of(path, root)
         assert views, f"nothing reads {path.relative_to(root)}"
         before = {view.__name__: everything[view.__name__] for view in views}
         for bit in bits(path):
@@ -196,8 +206,17 @@ def test_flips_of_some_bits_of_every_file(root: Path, record_property: Callable[
         yield from range(sum(path.name.encode()) % 97, size, size // 8 + 1)
 
     kinds = {path.relative_to(root).parts[0] for path in _files(root)}
-    assert kinds == {"behaviour", "catalogue.parquet", "datasets", "names.json", "predictions", "runs", "settings",
-                     "spaces", "workspace.json"}  # fmt: skip
+    assert kinds == {
+        "behaviour",
+        "catalogue.parquet",
+        "datasets",
+        "names.json",
+        "predictions",
+        "runs",
+        "settings",
+        "spaces",
+        "workspace.json",
+    }
     record_property("tries", check_flips(root, spread))
 
 
@@ -242,8 +261,15 @@ _HARMS = (_truncate, _empty, _replace_by_json, _replace_by_folder)
 
 
 @pytest.mark.reliability("damaged workspaces")
-@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak),
-                                  pytest.param(3, marks=pytest.mark.soak)])  # fmt: skip
+@pytest.mark.parametrize(
+    "turn",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.soak),
+        pytest.param(2, marks=pytest.mark.soak),
+        pytest.param(3, marks=pytest.mark.soak),
+    ],
+)
 def test_every_file_can_be_harmed_repaired_and_made_again(
     data: Path, root: Path, turn: int, record_property: Callable[[str, object], None]
 ) -> None:
@@ -267,8 +293,14 @@ def test_every_file_can_be_harmed_repaired_and_made_again(
 
 def test_an_eval_makes_damaged_files_again(data: Path, root: Path) -> None:
     before = observed(root)
-    for path in [*root.glob("predictions/*/*/*"), *root.glob("*/*/images.parquet"), *root.glob("*/*/record.json"),
-                 *root.glob("spaces/*"), *root.glob("settings/*"), *root.glob("*/*/problems/*")]:  # fmt: skip
+    for path in [
+        *root.glob("predictions/*/*/*"),
+        *root.glob("*/*/images.parquet"),
+        *root.glob("*/*/record.json"),
+        *root.glob("spaces/*"),
+        *root.glob("settings/*"),
+        *root.glob("*/*/problems/*"),
+    ]:
         _truncate(path)
     _forget()
     with warnings.catch_warnings():

@@ -37,11 +37,26 @@ pytestmark = pytest.mark.reliability("links in workspaces")
 
 #: Folders of a workspace that a stranger may replace by links, or add as links.
 PLACES = (
-    "datasets", "datasets/x", "datasets/x-0/problems", "spaces", "settings", "runs", "behaviour", "monitors",
+    "datasets",
+    "datasets/x",
+    "datasets/x-0/problems",
+    "spaces",
+    "settings",
+    "runs",
+    "behaviour",
+    "monitors",
     "predictions",
-    "predictions/m", "predictions/m/s", "images", "images/m", "images/m/s", "shards", "shards/m", "shards/m/s",
-    "shards/m/s/0", "locks",
-)  # fmt: skip
+    "predictions/m",
+    "predictions/m/s",
+    "images",
+    "images/m",
+    "images/m/s",
+    "shards",
+    "shards/m",
+    "shards/m/s",
+    "shards/m/s/0",
+    "locks",
+)
 #: Names that the commands look for.
 FILES = ("settings.json", "0.parquet", "000.parquet", "000.images", "run.lock", "record.json", "images.parquet")
 

@@ -132,7 +132,8 @@ def test_an_upgrade_that_was_killed_continues(old: Path, monkeypatch: pytest.Mon
 
 
 def test_a_run_goes_on_when_another_upgrades(old: Path) -> None:
-    one, other = sb.Workspace(old / "workspace"), sb.Workspace(old / "workspace")
+    one = sb.Workspace(old / "workspace")
+    other = sb.Workspace(old / "workspace")
     compact(one)
     other.check_present()
     marker = (old / "workspace" / "workspace.json").stat()

@@ -102,7 +102,8 @@ def test_jobs_of_an_array_each_leave_a_record(data: Path, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_killed_run_leaves_its_record_and_the_next_one_its_own(tmp_path: Path) -> None:
-    data, place = colour_folder(tmp_path / "pictures", per_class=60), tmp_path / "w"
+    data = colour_folder(tmp_path / "pictures", per_class=60)
+    place = tmp_path / "w"
     process = processes.start(evaluate_slowly, place, data, 1)
     while process.exitcode is None and not list(place.glob("shards/*/*/*/*.parquet")):
         time.sleep(0.01)

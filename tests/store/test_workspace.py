@@ -88,7 +88,8 @@ def test_any_name_is_one_safe_path_component(tmp_path: Path, name: str) -> None:
 def test_another_spec_is_another_file() -> None:
     specs = [ResultSpec(shift=ShiftRecord({"seed": seed})) for seed in (0, 1)]
     assert Result("m", "s", specs[0]).key != Result("m", "s", specs[1]).key
-    first, second = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    first = {"a": 1, "b": 2}
+    second = {"b": 2, "a": 1}
     assert ResultSpec.from_json(first).key == ResultSpec.from_json(second).key
 
 
@@ -125,7 +126,8 @@ def test_several_labels_come_back_over_the_settings_classes(tmp_path: Path) -> N
     assert store.dataset("zoo", "f" * 32).label_sets == sets
     spec = ResultSpec(dataset=DatasetRef({"name": "zoo", "fingerprint": "f" * 32}), space=space_key(PETS))
     result = Result("m", "pets-only", spec)
-    top, confidence = np.array([[0], [-1], [1]], np.int32), np.array([0.9, np.nan, 0.8], np.float32)
+    top = np.array([[0], [-1], [1]], np.int32)
+    confidence = np.array([0.9, np.nan, 0.8], np.float32)
     write_block(store.predictions_path(result), PredictionBlock(top, confidence), spec, "x")
     found = store.read(result)
     assert list(found.ids) == ["a", "c", "d"], "the bee is no pet"
@@ -175,10 +177,17 @@ def test_the_same_columns_are_not_written_twice_and_torn_ones_are_written_anew(t
 
 def test_a_part_of_predictions_says_so(tmp_path: Path) -> None:
     whole = Predictions(
-        "m", "s", PETS, ["a", "b", "c"], np.array([0, 1, -1], np.int32), np.array([[0], [1], [1]], np.int32),
-        np.array([0.5, 0.6, 0.7], np.float32), ResultSpec(provenance="zoo"), np.eye(3, 2, dtype=np.float32),
+        "m",
+        "s",
+        PETS,
+        ["a", "b", "c"],
+        np.array([0, 1, -1], np.int32),
+        np.array([[0], [1], [1]], np.int32),
+        np.array([0.5, 0.6, 0.7], np.float32),
+        ResultSpec(provenance="zoo"),
+        np.eye(3, 2, dtype=np.float32),
         [(0,), (1,), (0, 1)],
-    )  # fmt: skip
+    )
     part = whole.part(np.array([True, False, True]), "two of them")
     assert list(part.ids) == ["a", "c"] and part.labels.tolist() == [0, -1] and part.label_sets == [(0,), (0, 1)]
     assert part.provenance == "zoo; two of them" and whole.provenance == "zoo"

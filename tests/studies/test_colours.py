@@ -44,7 +44,8 @@ def test_a_rotation_of_hue_turns_red_into_green() -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_counts_are_of_mistakes_and_of_hits() -> None:
     """Ten hits, and thirty red images with the label green: a third of a turn makes them right, and the hits wrong."""
-    labels, channels = [0] * 10 + [1] * 30, [0] * 40
+    labels = [0] * 10 + [1] * 30
+    channels = [0] * 40
     found = effects(labels, channels)
     assert list(found) == ["greyscale", *(f"hue {degrees}" for degrees in (60, 120, 180, 240, 300)), "any of these"]
     assert all((one.wrong, one.right) == (30, 10) for one in found.values())

@@ -21,13 +21,15 @@ from shiftbench.studies.fits import Fit
 from shiftbench.studies.study import Study
 from tests.raised import raises
 
-FIRST, SECOND = Difficulty(0.0, 1.0), Difficulty(0.5, 0.8)
+FIRST = Difficulty(0.0, 1.0)
+SECOND = Difficulty(0.5, 0.8)
 
 
 def test_difficulty_model_matches_its_formula() -> None:
     """Accuracy by formula against a plain simulation, and u and v recovered by the fit."""
     skills = np.linspace(-0.5, 2.5, 50)
-    first, second = Difficulty(0.0, 1.0), Difficulty(0.6, 0.7)
+    first = Difficulty(0.0, 1.0)
+    second = Difficulty(0.6, 0.7)
     seen = simulate(skills, first, 40_000, seed=1).mean(axis=1)
     assert seen == pytest.approx(first.accuracy(skills), abs=0.012)
     u, v = line_of(first, second)
@@ -41,17 +43,20 @@ def test_difficulty_model_matches_its_formula() -> None:
 
 def test_intervals_cover_u_and_v() -> None:
     """Those of resampled models alone cover less often: a hard draw of images moves all models at once."""
-    skills, seeds = np.linspace(-0.5, 2.0, 25), range(0, 200, 10)
+    skills = np.linspace(-0.5, 2.0, 25)
+    seeds = range(0, 200, 10)
     found = [
         simulate_difficulty(skills, FIRST, SECOND, n_first=2000, n_second=800, seed=seed, resamples=200)
         for seed in seeds
     ]
     alone = []
     for seed in seeds:
-        x, y = simulate(skills, FIRST, 2000, seed=seed), simulate(skills, SECOND, 800, seed=seed + 1)
+        x = simulate(skills, FIRST, 2000, seed=seed)
+        y = simulate(skills, SECOND, 800, seed=seed + 1)
         line = fit(x.mean(axis=1), y.mean(axis=1), scale="probit", unit="fraction")
         alone.append(replace(found[0], simulated=line))
-    covered, covered_alone = sum(one.agrees for one in found), sum(one.agrees for one in alone)
+    covered = sum(one.agrees for one in found)
+    covered_alone = sum(one.agrees for one in alone)
     assert covered >= 17 and covered_alone < covered
     assert found[0].same_line is None and found[0].simulated.procedure == "images"
 

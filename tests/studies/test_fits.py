@@ -43,7 +43,8 @@ def references(size: float) -> dict[str, tuple[Function, Function]]:
 def test_line_is_scipys(scale: str, unit: str) -> None:
     x, y = cloud()
     size = 100.0 if unit == "percent" else 1.0
-    x, y = x * size / 100, y * size / 100
+    x = x * size / 100
+    y = y * size / 100
     forward, backward = references(size)[scale]
     expected = linregress(forward(x / size), forward(y / size))
     line = fit(x, y, scale=scale)
@@ -66,10 +67,12 @@ def test_line_is_statsmodels() -> None:
 def test_testbed_procedure_is_a_plain_loop_over_choice() -> None:
     """The very draws of RandomState(720257663).choice, least squares on each, percentiles lower and higher."""
     x, y = cloud(78)
-    u, v = logit(x / 100), logit(y / 100)
+    u = logit(x / 100)
+    v = logit(y / 100)
     rng = np.random.RandomState(720257663)
     grid = np.linspace(u.min(), u.max(), 200)
-    coefficients, heights = [], []
+    coefficients = []
+    heights = []
     for _ in range(300):
         index = rng.choice(78, 78)
         design = np.stack([np.ones(78), u[index]], axis=1)
@@ -98,7 +101,8 @@ def test_resampled_lines_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch
 
 def test_more_resamples_give_the_same_interval() -> None:
     x, y = cloud(78)
-    fine, rough = fit(x, y, resamples=20_000), fit(x, y, resamples=1000)
+    fine = fit(x, y, resamples=20_000)
+    rough = fit(x, y, resamples=1000)
     assert fine.band(fine.grid()) is not None
     assert fine.slope_interval is not None and rough.slope_interval is not None
     assert fine.slope_interval == pytest.approx(rough.slope_interval, abs=0.01)
@@ -144,7 +148,8 @@ def test_mappings_are_matched_by_name_and_baseline_by_name() -> None:
 
 
 def test_ends_and_gaps_are_left_out_with_a_word() -> None:
-    x, y = [60.0, 70.0, 80.0, 90.0, 95.0, 50.0], [40.0, 55.0, 65.0, 100.0, np.nan, 0.0]
+    x = [60.0, 70.0, 80.0, 90.0, 95.0, 50.0]
+    y = [40.0, 55.0, 65.0, 100.0, np.nan, 0.0]
     line = fit(x, y, models=list("abcdef"))
     assert line.n == 3 and line.models == ("a", "b", "c")
     assert any("missing: 1 model (e)" in note for note in line.notes)
@@ -230,7 +235,8 @@ def test_knee() -> None:
     y = np.array([1.0, 1.1, 1.2, 1.3, 0.0, 3.0, 9.0, 25.0, 33.0])
     knee = fit_piecewise(x, y, models=[f"m{i}" for i in range(9)])
     assert knee.pivot == 76.13 and (knee.below.n, knee.above.n, knee.n) == (4, 4, 8)
-    low, high = linregress(logit(x[:4] / 100), logit(y[:4] / 100)), linregress(logit(x[5:] / 100), logit(y[5:] / 100))
+    low = linregress(logit(x[:4] / 100), logit(y[:4] / 100))
+    high = linregress(logit(x[5:] / 100), logit(y[5:] / 100))
     assert (knee.below.slope, knee.above.slope) == pytest.approx((low.slope, high.slope))
     assert knee.predict([70.0, 76.13, 80.0]) == pytest.approx(
         [knee.below.predict(70.0), knee.below.predict(76.13), knee.above.predict(80.0)]

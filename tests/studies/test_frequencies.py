@@ -72,7 +72,8 @@ def test_bins_against_a_loop() -> None:
     found = bins_of([with_hits(row, classifier=name, ids=ids) for name, row in hits.items()], frequencies)
     for name, row in hits.items():
         for place, one in enumerate(found.by_model[name]):
-            low, high = place / 5, (place + 1) / 5
+            low = place / 5
+            high = (place + 1) / 5
             inside = [i for i in range(150) if low <= shares[i] < high or (high == 1.0 and shares[i] == 1.0)]
             assert one.images == len(inside)
             assert one.accuracy == pytest.approx(np.mean([row[i] for i in inside]))

@@ -37,7 +37,8 @@ def models(rng: np.random.Generator, n: int, drops: dict[str, float], disagreeme
     easy = rng.random(n)
     for place, name in enumerate(["val", *CORRUPTIONS]):
         was = easy < 0.8 - 0.1 * place
-        lost, won = disagreement / 2 + drops.get(name, 0.0), disagreement / 2
+        lost = disagreement / 2 + drops.get(name, 0.0)
+        won = disagreement / 2
         # Shares of all images: a right answer is lost, a wrong one won.
         now = np.where(was, rng.random(n) >= lost / was.mean(), rng.random(n) < won / (1 - was.mean()))
         confidence = np.full(n, 0.75 - 0.1 * place)
@@ -158,8 +159,10 @@ def replace_rule(policy: Policy, **change: Any) -> Policy:
 def test_the_calibration_rule_is_about_the_expected_calibration_error() -> None:
     rng = np.random.default_rng(2)
     n = 700
-    before, now = rng.random(n) ** 0.5, rng.random(n) ** 0.3
-    was, new = rng.random(n) < before, rng.random(n) < now * 0.8
+    before = rng.random(n) ** 0.5
+    now = rng.random(n) ** 0.3
+    was = rng.random(n) < before
+    new = rng.random(n) < now * 0.8
     seen = Observations(np.arange(n), np.zeros(n, int), np.zeros(n, int), was, new, before, now)
 
     def ece(confidence: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:

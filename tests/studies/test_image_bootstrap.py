@@ -34,10 +34,12 @@ def test_brute_force() -> None:
     x, y = hits(200, 6)
     result = image_bootstrap(x, y, scale="linear", paired=True, resamples=50, seed=3)
     rng = np.random.default_rng(3)
-    slopes, rhos = [], []
+    slopes = []
+    rhos = []
     for _ in range(50):
         index = rng.integers(0, 200, 200)
-        a, b = x[:, index].mean(axis=1), y[:, index].mean(axis=1)
+        a = x[:, index].mean(axis=1)
+        b = y[:, index].mean(axis=1)
         slope, intercept = np.polyfit(a, b, 1)
         slopes.append(slope)
         rhos.append(b - slope * a - intercept)
@@ -125,8 +127,9 @@ def test_a_knee_is_two_bootstraps_of_the_same_draws(
     found = image_bootstrap_of_shift(study, ShiftAxes("val", "a", pivot="auto"), x, y, scale="logit", **OPTIONS)
     assert isinstance(found.line, PiecewiseFit) and found.line.pivot == study.results.of("val")["net4"]
     assert (found.line.below.models, found.line.above.models) == (
-        ("net0", "net1", "net2", "net3"), ("net5", "net6", "net7", "net8"),
-    )  # fmt: skip
+        ("net0", "net1", "net2", "net3"),
+        ("net5", "net6", "net7", "net8"),
+    )
     for side, rows in ((found.line.below, slice(0, 5)), (found.line.above, slice(5, 9))):
         alone = image_bootstrap_of(x, y, baseline=side.models, scale="logit", **OPTIONS)
         assert side.slope_interval == alone.slope_interval and side.procedure == "images"

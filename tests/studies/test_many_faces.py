@@ -87,16 +87,24 @@ def test_a_gain_beyond_the_reference_needs_its_interval() -> None:
 @pytest.mark.parametrize(
     ("rows", "verdicts"),
     [
-        ([evidence(AUGMENTATION, "imagenet-c", "+", 9, 3), evidence(AUGMENTATION, "imagenet-r", "0", 1, 0.1)],
-         ("no evidence", "contradicted", "supported", "supported")),
-        ([evidence(AUGMENTATION, "imagenet-c", "+", 9, 3), evidence(AUGMENTATION, "imagenet-r", "+", 4, 2)],
-         ("supported", "contradicted", "contradicted", "contradicted")),
-        ([evidence(AUGMENTATION, "imagenet-r", "-", -4, -0.1)],
-         ("contradicted", "supported", "no evidence", "not tested")),
-        ([evidence(LARGER, "imagenet-r", "0", 9, -3), evidence(LARGER, "imagenet-a", "0", 1)],
-         ("not tested", "no evidence", "not tested", "no evidence")),
+        (
+            [evidence(AUGMENTATION, "imagenet-c", "+", 9, 3), evidence(AUGMENTATION, "imagenet-r", "0", 1, 0.1)],
+            ("no evidence", "contradicted", "supported", "supported"),
+        ),
+        (
+            [evidence(AUGMENTATION, "imagenet-c", "+", 9, 3), evidence(AUGMENTATION, "imagenet-r", "+", 4, 2)],
+            ("supported", "contradicted", "contradicted", "contradicted"),
+        ),
+        (
+            [evidence(AUGMENTATION, "imagenet-r", "-", -4, -0.1)],
+            ("contradicted", "supported", "no evidence", "not tested"),
+        ),
+        (
+            [evidence(LARGER, "imagenet-r", "0", 9, -3), evidence(LARGER, "imagenet-a", "0", 1)],
+            ("not tested", "no evidence", "not tested", "no evidence"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_rules(rows: list[Evidence], verdicts: tuple[str, ...]) -> None:
     found = judge_faces(rows, ["imagenet-c"], TEXTURES)
     assert tuple(one.verdict for one in found[4:]) == verdicts
@@ -142,7 +150,8 @@ def test_deepfashion_is_scored_by_map(fashion: tuple[sb.Run, Path]) -> None:
     shifted = [name for name in run.settings if name != f"{REMIXED}.test"]
     gains = [100 * (scores["new", name] - scores["base", name]) for name in shifted]
     usual = 100 * (scores["new", f"{REMIXED}.test"] - scores["base", f"{REMIXED}.test"])
-    workspace, models = str(folder / "w"), str(folder / "models.csv")
+    workspace = str(folder / "w")
+    models = str(folder / "models.csv")
     result = call("study", "many-faces", "-w", workspace, "-m", models, "--json")
     [one] = json.loads(result.stdout)["evidence"]
     assert (one["dataset"], one["metric"]) == (REMIXED, "mean mean_average_precision") and len(shifted) == 8

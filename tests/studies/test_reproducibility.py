@@ -21,12 +21,16 @@ from tests.raised import raises
 
 #: Names in the released predictions and in the paper's tables.
 CIFAR_NAMES = {
-    "random_features_256k_no_aug": "random_features_256k", "random_features_32k_no_aug": "random_features_32k",
-    "resnet_preact_basic_110": "resnet_v2_basic_110", "resnet_preact_bottleneck_164": "resnet_v2_bottleneck_164",
-    "resnetv2_tf": "resnetv2_tf_32", "wide_resnet_tf": "wide_resnet_tf_28_10",
-    "shake_shake_26_2x32d_SSI": "shake_shake_32d", "shake_shake_26_2x64d_SSI": "shake_shake_64d",
+    "random_features_256k_no_aug": "random_features_256k",
+    "random_features_32k_no_aug": "random_features_32k",
+    "resnet_preact_basic_110": "resnet_v2_basic_110",
+    "resnet_preact_bottleneck_164": "resnet_v2_bottleneck_164",
+    "resnetv2_tf": "resnetv2_tf_32",
+    "wide_resnet_tf": "wide_resnet_tf_28_10",
+    "shake_shake_26_2x32d_SSI": "shake_shake_32d",
+    "shake_shake_26_2x64d_SSI": "shake_shake_64d",
     "shake_shake_26_2x64d_SSI_cutout16": "shake_shake_64d_cutout",
-}  # fmt: skip
+}
 
 
 def agrees(found: Reproducibility, table: str, *, ranks: bool, but: tuple[str, ...] = ()) -> int:
@@ -119,8 +123,10 @@ def test_ties_are_ranked_by_name_and_gaps_named() -> None:
         {"b": 0.8, "a": 0.8, "c": 0.9, "d": 0.5}, {"b": 0.7, "a": 0.6, "c": 0.7}, n_original=10, n_new=10
     )
     assert [(row.model, row.rank, row.new_rank, row.rank_change) for row in found.rows] == [
-        ("c", 1, 2, -1), ("a", 2, 3, -1), ("b", 3, 1, 2),
-    ]  # fmt: skip
+        ("c", 1, 2, -1),
+        ("a", 2, 3, -1),
+        ("b", 3, 1, 2),
+    ]
     assert "d" in found.notes[0]
     with raises(StudyError, found="left out, a value is missing: 2 models (a, b)"):
         reproducibility({"a": 0.5}, {"b": 0.5}, n_original=10, n_new=10)
@@ -157,7 +163,8 @@ def test_parts_of_every_model() -> None:
     assert [row.model for row in found.rows] == ["a", "b"] and "c" in found.notes[0]
     first = found.rows[0]
     assert first.total == pytest.approx(0.1) and not first.chance_alone and first.adaptivity is None
-    low, high = beta.ppf(0.025, 1600, 401), beta.ppf(0.975, 1601, 400)
+    low = beta.ppf(0.025, 1600, 401)
+    high = beta.ppf(0.975, 1601, 400)
     assert first.generalisation == pytest.approx((low - 0.8, high - 0.8))
     assert found.rows[1].chance_alone  # a point on 2,000 images is chance
     data = found.rows[0].as_dict()

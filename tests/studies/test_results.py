@@ -145,7 +145,8 @@ def test_testbed_list_is_understood(testbed_models: Models) -> None:
 
 
 def test_without_a_list_of_models_the_package_s_own_is_used(testbed_results: Results, testbed_models: Models) -> None:
-    marked, ours = Study(testbed_results, testbed_models), Study(testbed_results)
+    marked = Study(testbed_results, testbed_models)
+    ours = Study(testbed_results)
     assert marked.baseline.sum() == 78 and (marked.baseline == ours.baseline).all()
 
 

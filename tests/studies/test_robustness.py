@@ -28,7 +28,8 @@ def test_interval_of_y_alone_is_clopper_pearson() -> None:
     line = fit(x, y, resamples=0)
     result = effective_robustness(x, y, line, n_y=10_000, level=0.995)
     k = y / 100 * 10_000
-    low, high = 100 * beta.ppf(0.0025, k, 10_000 - k + 1), 100 * beta.ppf(0.9975, k + 1, 10_000 - k)
+    low = 100 * beta.ppf(0.0025, k, 10_000 - k + 1)
+    high = 100 * beta.ppf(0.9975, k + 1, 10_000 - k)
     expected = line.predict(x)
     assert [row.low for row in result.rows] == pytest.approx(low - expected)
     assert [row.high for row in result.rows] == pytest.approx(high - expected)
@@ -148,7 +149,8 @@ def test_most_new_ordinary_models_are_within_the_prediction_interval() -> None:
     for _ in range(runs):
         u = rng.uniform(0.5, 2.0, 13)
         v = 0.9 * u - 0.8 + rng.normal(0, 0.12, 13)
-        x, y = 1 / (1 + np.exp(-u)), 1 / (1 + np.exp(-v))
+        x = 1 / (1 + np.exp(-u))
+        y = 1 / (1 + np.exp(-v))
         names = [f"m{i}" for i in range(13)]
         result = effective_robustness(
             x, y, models=names, baseline=names[:12], n_x=100_000, n_y=100_000, resamples=200, unit="fraction"

@@ -94,7 +94,8 @@ def test_imagenet_a_has_its_knee_at_resnet50(testbed: Study) -> None:
     shift = testbed.shift("imagenet-a")
     knee = testbed.fit(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, resamples=0)
     assert isinstance(knee, PiecewiseFit) and round(knee.pivot, 2) == 91.86 and "resnet50" in knee.notes[0]
-    x, y = testbed.results.column(shift.x), testbed.results.column(shift.y)
+    x = testbed.results.column(shift.x)
+    y = testbed.results.column(shift.y)
     for side, line in ((x < knee.pivot, knee.below), (x > knee.pivot, knee.above)):
         chosen = testbed.baseline & side & (x >= 75)
         expected = linregress(logit(x[chosen] / 100), logit(y[chosen] / 100))
@@ -154,11 +155,16 @@ def test_aggregates_and_sizes_need_the_whole_testbed(testbed_results: Results) -
 def test_models_are_those_of_the_release(testbed_models: Models, reference_data: Path) -> None:
     """The package's list against the one derived from the testbed's source."""
     ours = package_models()
-    kinds = {"STANDARD": "standard", "LP_ADV": "lp_adversarial", "ROBUST_INTV": "robustness_intervention",
-             "MORE_DATA": "more_data"}  # fmt: skip
+    kinds = {
+        "STANDARD": "standard",
+        "LP_ADV": "lp_adversarial",
+        "ROBUST_INTV": "robustness_intervention",
+        "MORE_DATA": "more_data",
+    }
     assert set(ours) == set(testbed_models) and len(ours) == 338
     for name, info in testbed_models.items():
-        detail, paper = info.extra["category_detail"], info.extra["in_paper_204"]
+        detail = info.extra["category_detail"]
+        paper = info.extra["in_paper_204"]
         assert ours[name].category == kinds.get(detail, "low_accuracy"), name
         base_model = info.base_model
         if detail == "LP_ADV" and base_model == "resnet50":

@@ -103,9 +103,15 @@ def test_the_advice_leads_from_an_empty_folder_to_a_study(tmp_path: Path, monkey
     output("testset", "status", "lab")
 
     walk.follow(
-        "testsets/pool/suspects.py::_search_pool", "testset", "dedupe", "lab", "-q",
-        DIR="lab", SOURCE="new", more=("-q",),
-    )  # fmt: skip
+        "testsets/pool/suspects.py::_search_pool",
+        "testset",
+        "dedupe",
+        "lab",
+        "-q",
+        DIR="lab",
+        SOURCE="new",
+        more=("-q",),
+    )
     hint = walk.error("testsets/tasks.py::_too_few", "testset", "tasks", "lab")
     [command, *_] = commands_in(hint.partition(", or lower")[0], {"DIR": "lab", "DATA": "old"})
     output(*command, "-q")
@@ -122,9 +128,15 @@ def test_the_advice_leads_from_an_empty_folder_to_a_study(tmp_path: Path, monkey
     people = [enter_by_link(project, link["link"].rpartition("/")[2])[0].id for link in links]
     work(project, people, truthful)
     walk.follow(
-        "testsets/revisions.py::find_row", "testset", "freeze", "lab", "--set", "matched-frequency",
-        DIR="lab", more=("--per-class", "14", "--option", "min_annotations=2", "--option", "min_references=2"),
-    )  # fmt: skip
+        "testsets/revisions.py::find_row",
+        "testset",
+        "freeze",
+        "lab",
+        "--set",
+        "matched-frequency",
+        DIR="lab",
+        more=("--per-class", "14", "--option", "min_annotations=2", "--option", "min_references=2"),
+    )
     named = ("--set", "matched-frequency")
     walk.error("testsets/frozen.py::frozen_sets", "eval", "model.py:bright", "--suite", "testset:lab", "-q")
     walk.error("testsets/study.py::_evaluated_sets", "testset", "study", "lab", "-w", "w")

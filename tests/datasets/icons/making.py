@@ -16,7 +16,9 @@ from shiftbench.datasets.icons.sources import IconSource
 from shiftbench.datasets.registry_packages import Package
 
 #: A few icons of three classes: codepoints as packages write them, and the subtype.
-AIRPLANE, CAT, HAND = "2708-fe0f", "1f408", "1f44b"
+AIRPLANE = "2708-fe0f"
+CAT = "1f408"
+HAND = "1f44b"
 
 
 def png(colour: str, size: int = 64, alpha: int = 255) -> bytes:
@@ -69,9 +71,18 @@ def source(
     style: str, rendition: int, package: Package, folder: str, suffix: str, naming: str = "codepoints"
 ) -> IconSource:
     return IconSource(
-        style, rendition, f"{style} {rendition}", package, folder, suffix, naming, "CC0-1.0", True, "nobody",
+        style,
+        rendition,
+        f"{style} {rendition}",
+        package,
+        folder,
+        suffix,
+        naming,
+        "CC0-1.0",
+        True,
+        "nobody",
         frozenset({"full"}),
-    )  # fmt: skip
+    )
 
 
 def small_sources(cache: Path) -> tuple[IconSource, ...]:

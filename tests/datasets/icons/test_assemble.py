@@ -44,11 +44,16 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_icons_are_sorted_by_class_under_the_original_s_names(small: Sources, tmp_path: Path) -> None:
     made = assemble(tmp_path / "icons", progress=False)
     assert sorted(row["path"] for row in table(tmp_path / "icons")) == [
-        "airplane/maker_0_airplane.png", "airplane/vector_0_airplane.png", "airplane/words_0_small_airplane.png",
-        "feline/maker_0_cat.png", "feline/maker_1_cat.png", "hand/maker_0_waving_hand_sign.png",
-        "hand/maker_1_waving_hand_sign.png", "hand/vector_0_waving_hand_sign.png",
+        "airplane/maker_0_airplane.png",
+        "airplane/vector_0_airplane.png",
+        "airplane/words_0_small_airplane.png",
+        "feline/maker_0_cat.png",
+        "feline/maker_1_cat.png",
+        "hand/maker_0_waving_hand_sign.png",
+        "hand/maker_1_waving_hand_sign.png",
+        "hand/vector_0_waving_hand_sign.png",
         "hand/words_0_waving_hand_sign.png",
-    ]  # fmt: skip
+    ]
     assert made.images == made.written == 9
     assert made.summary()["classes"] == {"airplane": 3, "feline": 2, "hand": 4}
     # the airplane was not drawn anew
@@ -263,8 +268,16 @@ def test_without_the_rasteriser_nothing_is_fetched(
 
 def test_the_sources_name_what_they_need() -> None:
     assert style_names() == (
-        "apple", "emoji-one", "facebook", "google", "messenger", "microsoft", "mozilla", "openmoji", "twitter",
-    )  # fmt: skip
+        "apple",
+        "emoji-one",
+        "facebook",
+        "google",
+        "messenger",
+        "microsoft",
+        "mozilla",
+        "openmoji",
+        "twitter",
+    )
     for found in all_sources():
         assert len(found.package.sha256) == 64 and found.licence and found.holder and found.version
         assert found.package.file.endswith(".whl" if found.package.registry == "pypi" else ".tgz")

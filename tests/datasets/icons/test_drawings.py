@@ -108,10 +108,12 @@ def test_a_png_whose_bytes_spell_svg_is_a_png() -> None:
 
 
 def test_blank_and_difference() -> None:
-    red, empty = rasterise(png("red"), 64, "icon"), rasterise(png("red", alpha=0), 64, "icon")
+    red = rasterise(png("red"), 64, "icon")
+    empty = rasterise(png("red", alpha=0), 64, "icon")
     assert is_blank(empty) and not is_blank(red)
     assert difference(red, red) == 0
-    black, white = np.zeros((64, 64, 3), np.uint8), np.full((64, 64, 3), 255, np.uint8)
+    black = np.zeros((64, 64, 3), np.uint8)
+    white = np.full((64, 64, 3), 255, np.uint8)
     assert difference(black, white) == 255
     again = np.asarray(Image.open(io.BytesIO(png_bytes(red))))
     np.testing.assert_array_equal(again, red)

@@ -36,7 +36,8 @@ def test_links_devices_and_folders_are_passed_over(tmp_path: Path) -> None:
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE):
             info = tarfile.TarInfo(f"package/{ord(kind)}.png")
-            info.type, info.linkname = kind, "/etc/passwd"
+            info.type = kind
+            info.linkname = "/etc/passwd"
             tar.addfile(info)
     path = tmp_path / "links.tgz"
     path.write_bytes(buffer.getvalue())

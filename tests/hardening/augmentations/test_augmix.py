@@ -16,7 +16,8 @@ from shiftbench.hardening.augmentations.augmix import OPERATIONS, WITHHELD
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from tests.hardening.augmentations.pictures import SIZES, coloured, flat, grey
 
-_BILINEAR, _AFFINE = Image.Resampling.BILINEAR, Image.Transform.AFFINE
+_BILINEAR = Image.Resampling.BILINEAR
+_AFFINE = Image.Transform.AFFINE
 Values = NDArray[np.float64]
 Pillow = Callable[[Image.Image, float, int], Image.Image]
 
@@ -87,12 +88,14 @@ def test_every_operation_equals_pillow(name: str) -> None:
 
 def by_hand(image: Pixels, generator: np.random.Generator, severity: float, names: list[str]) -> Values:
     """The published loop on Pillow, on normalised pixels, taking numbers in our order."""
-    mean, std = np.array([0.49, 0.48, 0.45]), np.array([0.2, 0.21, 0.22])
+    mean = np.array([0.49, 0.48, 0.45])
+    std = np.array([0.2, 0.21, 0.22])
 
     def normalised(picture: Image.Image) -> Values:
         return np.asarray((np.asarray(picture) / 255 - mean) / std)
 
-    weights, share = generator.dirichlet([1.0] * 3), generator.beta(1.0, 1.0)
+    weights = generator.dirichlet([1.0] * 3)
+    share = generator.beta(1.0, 1.0)
     mixed = np.zeros(image.shape)
     for i in range(3):
         chain = Image.fromarray(image)
@@ -151,7 +154,8 @@ def test_chains_are_drawn_as_the_paper_says(augmix_of: Callable[..., ImageAugmen
         return operation
 
     augmix = augmix_of(*map(teller, range(9)), severity=4, width=1)
-    generator, lengths = stream(0, "chains"), []
+    generator = stream(0, "chains")
+    lengths = []
     for _ in range(1500):
         before = len(told)
         augmix(flat(0, (1, 1)), generator)

@@ -15,7 +15,10 @@ from tests.hardening.augmentations.pictures import flat
 def box(out: Pixels, background: int) -> tuple[int, int, int, int]:
     """Top, left, height and width of what was changed; it must be a full rectangle."""
     rows, columns = np.nonzero((out != background).any(axis=2))
-    top, left, height, width = rows.min(), columns.min(), np.ptp(rows) + 1, np.ptp(columns) + 1
+    top = rows.min()
+    left = columns.min()
+    height = np.ptp(rows) + 1
+    width = np.ptp(columns) + 1
     assert len(rows) == height * width
     return int(top), int(left), int(height), int(width)
 
@@ -45,7 +48,8 @@ def test_the_shape_is_uniform_as_in_the_paper() -> None:
 
 
 def test_half_of_the_pictures_with_random_values() -> None:
-    erase, generator = make_image_augmentation("erase"), stream(2, "erase")
+    erase = make_image_augmentation("erase")
+    generator = stream(2, "erase")
     outs = [erase(flat(77), generator) for _ in range(400)]
     erased = [out[out != 77] for out in outs if (out != 77).any()]
     assert stats.binomtest(len(erased), 400).pvalue > 0.001
@@ -60,7 +64,8 @@ def test_a_box_that_never_fits_leaves_the_picture() -> None:
 
 def test_cutout_by_brute_force() -> None:
     """Every centre equally often, the square clipped at the edges."""
-    cutout, generator = make_image_augmentation("cutout", size=4, fill=255), stream(0, "cutout")
+    cutout = make_image_augmentation("cutout", size=4, fill=255)
+    generator = stream(0, "cutout")
     seen: dict[bytes, int] = {}
     for _ in range(2500):
         key = cutout(flat(0, (6, 5)), generator).tobytes()

@@ -31,7 +31,8 @@ def test_crops_are_all_windows_of_the_padded_picture_alike() -> None:
     image = coloured((6, 7))
     padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
     windows = {padded[y : y + 6, x : x + 7].tobytes(): 0 for y in range(5) for x in range(5)}
-    crop, generator = make_image_augmentation("crop", padding=2), stream(0, "crop")
+    crop = make_image_augmentation("crop", padding=2)
+    generator = stream(0, "crop")
     for _ in range(2500):
         windows[crop(image, generator).tobytes()] += 1
     assert len(windows) == 25

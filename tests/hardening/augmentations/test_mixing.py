@@ -51,7 +51,8 @@ def test_mixup_is_a_weighted_mean_with_a_permutation() -> None:
 def test_mixups_share_is_beta(alpha: float) -> None:
     """Two images: whenever they are swapped, the diagonal of the targets is the share."""
     images, targets = batch(2, 1, 1)
-    augment, generator = make_batch_augmentation("mixup", alpha=alpha), seeded(0)
+    augment = make_batch_augmentation("mixup", alpha=alpha)
+    generator = seeded(0)
     soft = [augment(images, targets, generator)[1] for _ in range(3000)]
     shares = [float(one[0, 0]) for one in soft if float(one[0, 0]) != 1]
     assert 1300 < len(shares) < 1700  # half of the permutations of two
@@ -81,7 +82,8 @@ def test_cutmix_boxes_are_distributed_as_those_of_timm() -> None:
     from timm.data.mixup import rand_bbox
 
     images, targets = batch(2, 40, 30)
-    augment, generator = make_batch_augmentation("cutmix", probability=1), seeded(0)
+    augment = make_batch_augmentation("cutmix", probability=1)
+    generator = seeded(0)
     soft = [augment(images, targets, generator)[1] for _ in range(1200)]
     ours = [float(one[0, 0]) for one in soft]
     np.random.seed(0)  # noqa: NPY002 - timm reads the global generator
@@ -95,7 +97,8 @@ def test_cutmix_boxes_are_distributed_as_those_of_timm() -> None:
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])
 def test_the_probability_is_that_of_a_batch(name: str) -> None:
     images, targets = batch()
-    augment, generator = make_batch_augmentation(name, probability=0.3), seeded(0)
+    augment = make_batch_augmentation(name, probability=0.3)
+    generator = seeded(0)
     changed = sum(not torch.equal(augment(images, targets, generator)[1], targets) for _ in range(400))
     assert 80 < changed < 160
     untouched = make_batch_augmentation(name, probability=0)(images, targets, generator)
@@ -104,7 +107,8 @@ def test_the_probability_is_that_of_a_batch(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])
 def test_a_batch_of_one_and_soft_targets(name: str) -> None:
-    image, target = torch.rand(1, 3, 5, 5), torch.tensor([[0.3, 0.7]])
+    image = torch.rand(1, 3, 5, 5)
+    target = torch.tensor([[0.3, 0.7]])
     mixed, soft = make_batch_augmentation(name, probability=1)(image, target, seeded(0))
     assert torch.allclose(mixed, image) and torch.allclose(soft, target)
 

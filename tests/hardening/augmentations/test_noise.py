@@ -24,16 +24,20 @@ def test_values_follow_the_corruptions_law(name: str, kind: str, per_channel: bo
     enough = expected >= 5
     rest = [seen[~enough].sum()], [expected[~enough].sum()]
     tail = rest if rest[1][0] >= 5 else ([], [])
-    observed, wanted = [*seen[enough], *tail[0]], np.array([*expected[enough], *tail[1]])
+    observed = [*seen[enough], *tail[0]]
+    wanted = np.array([*expected[enough], *tail[1]])
     assert stats.chisquare(observed, wanted * sum(observed) / wanted.sum()).pvalue > 0.001
 
 
 @pytest.mark.parametrize("name", ["speckle", "gaussian-noise"])
 def test_values_equal_the_formula_in_law(name: str) -> None:
     """Against the published formula with NumPy's normal numbers."""
-    level, scale, rng = 128, 0.15, np.random.default_rng(0)
+    level = 128
+    scale = 0.15
+    rng = np.random.default_rng(0)
     out = make_image_augmentation(name, scales=scale, probability=1)(flat(level, (100, 100)), stream(1, name))
-    x, normal = level / 255, rng.normal(size=30_000) * scale
+    x = level / 255
+    normal = rng.normal(size=30_000) * scale
     formula = (np.clip(x + (x * normal if name == "speckle" else normal), 0, 1) * 255).astype(np.uint8)
     assert stats.ks_2samp(out.reshape(-1), formula).pvalue > 0.001
 
@@ -45,7 +49,8 @@ def test_scales_are_those_of_imagenet_c() -> None:
 
 def test_speckle_as_for_deepfashion_remixed() -> None:
     """Half of the images, each channel with one of five strengths, all equally often."""
-    augment, generator = make_image_augmentation("speckle"), stream(0, "dfr")
+    augment = make_image_augmentation("speckle")
+    generator = stream(0, "dfr")
     image = flat(100, (40, 40))
     noisy = [out for out in (augment(image, generator) for _ in range(600)) if not np.array_equal(out, image)]
     assert stats.binomtest(len(noisy), 600).pvalue > 0.001
@@ -56,7 +61,8 @@ def test_speckle_as_for_deepfashion_remixed() -> None:
 
 
 def test_speckle_of_one_strength_a_picture() -> None:
-    augment, generator = make_image_augmentation("speckle", probability=1, per_channel=False), stream(0, "imagenet")
+    augment = make_image_augmentation("speckle", probability=1, per_channel=False)
+    generator = stream(0, "imagenet")
     for _ in range(20):
         out = augment(flat(100, (60, 60)), generator)
         deviations = out.reshape(-1, 3).astype(float).std(axis=0)

@@ -12,7 +12,8 @@ from shiftbench.hardening.augmentations import mixing as module
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.errors import AugmentationError
 
-MEAN, STD = torch.tensor(module.IMAGENET_MEAN), torch.tensor(module.IMAGENET_STD)
+MEAN = torch.tensor(module.IMAGENET_MEAN)
+STD = torch.tensor(module.IMAGENET_STD)
 
 
 def pictures(count: int = 4, side: int = 12) -> torch.Tensor:
@@ -24,7 +25,8 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def test_half_is_changed_and_labels_are_not() -> None:
-    images, targets = pictures(5), torch.eye(5)
+    images = pictures(5)
+    targets = torch.eye(5)
     before = images.clone()
     out, labels = make_batch_augmentation("noise2net")(images, targets, seeded())
     assert torch.equal(out[2:], images[2:]) and labels is targets
@@ -35,7 +37,8 @@ def test_half_is_changed_and_labels_are_not() -> None:
 
 
 def test_no_strength_is_no_change_and_more_is_more() -> None:
-    images, targets = pictures(), torch.eye(4)
+    images = pictures()
+    targets = torch.eye(4)
     changes = []
     for strength in (0.0, 0.1, 0.4):
         out, _ = make_batch_augmentation("noise2net", strength=strength, share=1)(images, targets, seeded())
@@ -44,7 +47,8 @@ def test_no_strength_is_no_change_and_more_is_more() -> None:
 
 
 def test_pictures_do_not_see_each_other() -> None:
-    images, targets = pictures(), torch.eye(4)
+    images = pictures()
+    targets = torch.eye(4)
     augment = make_batch_augmentation("noise2net", share=1)
     out, _ = augment(images, targets, seeded())
     other = images.clone()
@@ -91,7 +95,8 @@ def test_the_network_equals_a_plain_one_for_each_picture(monkeypatch: pytest.Mon
     found = module._network(x, 0.5, 16, seeded(3))
     assert {tuple(w.shape[2:]) for w in weights if w.ndim == 4} == {(1, 1), (3, 3)}
     for which in range(3):
-        drawn, expected = iter(weights), x[which : which + 1]
+        drawn = iter(weights)
+        expected = x[which : which + 1]
         for _ in range(4):
             expected = expected + 0.5 * plain_block(expected, which, 3, drawn)
         assert torch.allclose(found[which : which + 1], expected, atol=1e-4)

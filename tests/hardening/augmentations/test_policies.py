@@ -63,7 +63,8 @@ def test_clahe_spreads_the_lightness_and_keeps_the_hue() -> None:
 @pytest.mark.parametrize(("name", "options"), [("clahe", {}), *CASES[:1], *CASES[2:3]])
 def test_threads_do_not_disturb_each_other(name: str, options: dict[str, object]) -> None:
     """An object of OpenCV that keeps state was shared, and so were the generators of the process."""
-    augment, images = make_image_augmentation(name, **options), np.random.default_rng(0)
+    augment = make_image_augmentation(name, **options)
+    images = np.random.default_rng(0)
     photos = [images.integers(0, 256, (256, 256, 3), np.uint8) for _ in range(40)]
     alone = [augment(photo, np.random.default_rng(seed)) for seed, photo in enumerate(photos)]
     together = on_threads(lambda seed: augment(photos[seed], np.random.default_rng(seed)), [*range(40)] * 3, 8)
@@ -88,7 +89,8 @@ def test_augmix_fills_with_grey_what_it_uncovers() -> None:
 
     white = np.full((32, 32, 3), 255, np.uint8)
     for operation in (OPERATIONS[name] for name in GEOMETRIC):
-        black, grey = operation(white, 9.0, 1), filled(operation, 128)(white, 9.0, 1)
+        black = operation(white, 9.0, 1)
+        grey = filled(operation, 128)(white, 9.0, 1)
         assert np.array_equal(grey == 128, black == 0) and (black == 0).any()
     dark = np.zeros((32, 32, 3), np.uint8)
     assert set(np.unique(filled(OPERATIONS[GEOMETRIC[3]], 128)(dark, 9.0, 1))) == {0, 128}

@@ -38,7 +38,8 @@ def cifar() -> Dataset:
 def augmentation(
     request: pytest.FixtureRequest, small_edsr: EDSR, small_cae: CompressiveAutoencoder
 ) -> ImageAugmentation:
-    small_edsr.size, small_cae.size = 32, 32
+    small_edsr.size = 32
+    small_cae.size = 32
     networks: dict[str, dict[str, object]] = {
         "deepaugment-edsr": {"network": small_edsr},
         "deepaugment-cae": {"network": small_cae},
@@ -133,7 +134,9 @@ class _Counting:
     """A generator that notes the first whole number that is asked of it for each image."""
 
     def __init__(self, generator: np.random.Generator, called: list[int]) -> None:
-        self.generator, self.called, self.first = generator, called, True
+        self.generator = generator
+        self.called = called
+        self.first = True
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.generator, name)

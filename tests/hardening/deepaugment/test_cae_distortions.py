@@ -88,7 +88,8 @@ def test_so_many_filters_are_changed(name: str, count: int, cae: CompressiveAuto
         before, after, changed = distorted(cae, cae_weights[name], seed)
         [weight] = [one for one in changed if one.endswith("weight")]
         axis = filter_axis(weight)
-        old, new = before[weight].movedim(axis, 0), after[weight].movedim(axis, 0)
+        old = before[weight].movedim(axis, 0)
+        new = after[weight].movedim(axis, 0)
         differing = [k for k in range(len(old)) if not torch.equal(old[k], new[k])]
         assert len(differing) == count
         for k in differing:

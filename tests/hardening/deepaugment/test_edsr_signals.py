@@ -18,8 +18,12 @@ def features(channels: int = 64, side: int = 6) -> Tensor:
 def test_the_lists_are_the_published_ones() -> None:
     assert list(head_signals) == ["swap-channels", "zero-elements", "negate-elements", "none"]
     assert list(body_signals) == [
-        "negate-midway", "activate-midway", "flip-midway", "skip-blocks", "none",
-    ]  # fmt: skip
+        "negate-midway",
+        "activate-midway",
+        "flip-midway",
+        "skip-blocks",
+        "none",
+    ]
 
 
 def test_swapped_channels_are_a_permutation() -> None:
@@ -98,7 +102,8 @@ class Recorder(nn.Module):
 
     def __init__(self, number: int, calls: list[int]) -> None:
         super().__init__()
-        self.number, self.calls = number, calls
+        self.number = number
+        self.calls = calls
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls.append(self.number)

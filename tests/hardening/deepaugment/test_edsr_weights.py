@@ -154,7 +154,8 @@ def brute_convolution(images: Tensor, kernels: Tensor) -> Tensor:
                 for x in range(width):
                     for dy in range(3):
                         for dx in range(3):
-                            row, column = y + dy - 1, x + dx - 1
+                            row = y + dy - 1
+                            column = x + dx - 1
                             if 0 <= row < height and 0 <= column < width:
                                 out[n, k, y, x] += sum(
                                     images[n, c, row, column] * kernels[k, c, dy, dx] for c in range(inputs)
@@ -166,7 +167,8 @@ def test_shifted_kernels_hold_the_old_taps_moved(edsr: EDSR) -> None:
     before, after, [changed] = distorted(edsr, edsr_weights["shift-kernels"])
     moves = set()
     for channel in range(64):
-        old, new = before[changed][:, channel], after[changed][:, channel]
+        old = before[changed][:, channel]
+        new = after[changed][:, channel]
         found = [
             (dy, dx, sign)
             for dy in (-1, 0, 1)
@@ -227,7 +229,8 @@ def test_rotated_convolutions_are_turns_of_the_old_ones(edsr: EDSR) -> None:
     for seed in range(6):
         before, after, changed = distorted(edsr, edsr_weights["rotate"], seed)
         for name in changed:
-            old, new = before[name].numpy(), after[name].numpy()
+            old = before[name].numpy()
+            new = after[name].numpy()
             for axes in ((2, 3), (0, 1)):
                 seen |= {(axes, k) for k in (1, 2, 3) if np.array_equal(np.rot90(old, k, axes), new)}
             np.testing.assert_array_equal(np.sort(old, axis=None), np.sort(new, axis=None))
@@ -256,7 +259,8 @@ def test_half_of_the_filters_are_negated_and_fewer_as_published(edsr: EDSR) -> N
 def test_only_the_largest_tap_is_left(edsr: EDSR) -> None:
     before, after, changed = distorted(edsr, edsr_weights["largest-tap"])
     for name in changed:
-        old, new = before[name].numpy().reshape(-1, 9), after[name].numpy().reshape(-1, 9)
+        old = before[name].numpy().reshape(-1, 9)
+        new = after[name].numpy().reshape(-1, 9)
         assert ((new != 0).sum(axis=1) == 1).all()
         np.testing.assert_array_equal(new.sum(axis=1), old.max(axis=1))
         np.testing.assert_array_equal(new.argmax(axis=1)[old.max(axis=1) > 0], old.argmax(axis=1)[old.max(axis=1) > 0])

@@ -61,7 +61,8 @@ def test_published_files_of_the_auto_encoder_load_too(small_cae: CompressiveAuto
 
 
 def test_our_own_files_keep_the_description(small_edsr: EDSR, tmp_path: Path) -> None:
-    small_edsr.size, small_edsr.description = 32, {"steps": 7}
+    small_edsr.size = 32
+    small_edsr.description = {"steps": 7}
     path = save_network(small_edsr, tmp_path / "own.safetensors")
     loaded = load_network(path, EDSR)
     assert (loaded.size, loaded.description) == (32, {"steps": 7})

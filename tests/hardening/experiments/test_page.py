@@ -21,7 +21,8 @@ def test_every_experiment_has_a_section() -> None:
 @pytest.mark.parametrize("name", sorted(set(SECTIONS) - {"Reproducing"}))
 def test_a_section_is_of_the_present_experiment(name: str) -> None:
     """Its question, scale, seeds, variants and claims; numbers are those of the command that it names."""
-    section, experiment = SECTIONS[name], load_experiment(name).at("small")
+    section = SECTIONS[name]
+    experiment = load_experiment(name).at("small")
     chosen = experiment.scale("small")
     seeds = re.search(rf"shiftbench experiment {name} --scale small(?: --seeds (\d+))?", section)
     assert seeds is not None and (count := int(seeds[1] or chosen.seeds)) >= 3

@@ -229,10 +229,22 @@ def test_the_built_in_experiments_run_in_miniature(name: str, tmp_path: Path) ->
 @pytest.mark.soak
 def test_a_killed_experiment_continues(tmp_path: Path) -> None:
     command = [
-        sys.executable, "-c", "from shiftbench.cli import main; main()", "experiment",
-        "self-attention", "--scale", "tiny", "--seeds", "1", "--set",
-        "train.epochs=3", "--out", str(tmp_path / "killed"), "--json", "-q",
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from shiftbench.cli import main; main()",
+        "experiment",
+        "self-attention",
+        "--scale",
+        "tiny",
+        "--seeds",
+        "1",
+        "--set",
+        "train.epochs=3",
+        "--out",
+        str(tmp_path / "killed"),
+        "--json",
+        "-q",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while not list((tmp_path / "killed").glob("runs/*/model.safetensors")):
         assert process.poll() is None
@@ -247,7 +259,8 @@ def test_a_killed_experiment_continues(tmp_path: Path) -> None:
 
 
 def test_an_experiment_begins_with_one_beside_it(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first = tmp_path / "first.toml"
+    second = tmp_path / "second.toml"
     first.write_text('base = "icons-version"\nabout = "mine"\n')
     second.write_text('base = "first.toml"\nsuite = "icons-style"\ntrain = "icons/style.train"\n')
     found = load_experiment(second)

@@ -46,7 +46,8 @@ from shiftbench.settings.base import Setting, build_suite
 from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.shifts.seeds import Draws
 
-IMAGES, SEEDS = 300, 4
+IMAGES = 300
+SEEDS = 4
 #: Chances of being right: clean, and under fog and noise.
 SKILLS = {"standard": (0.8, 0.5), "short": (0.6, 0.35), "sturdy": (0.78, 0.7), "weak": (0.5, 0.45)}
 MADE_UP = Experiment(
@@ -109,9 +110,13 @@ def evaluated(
 @pytest.fixture(scope="module")
 def study(evaluated: tuple[list[PlannedRun], Run]) -> ExperimentStudy:
     return study_runs(
-        MADE_UP, "small", evaluated[0], [evaluated[1]], command="shiftbench experiment made-up",
+        MADE_UP,
+        "small",
+        evaluated[0],
+        [evaluated[1]],
+        command="shiftbench experiment made-up",
         changes=["train.epochs=2"],
-    )  # fmt: skip
+    )
 
 
 def test_variants_that_a_scale_trains_alike_are_named(
@@ -194,7 +199,8 @@ def test_one_seed_and_chance_level_give_no_verdict(study: ExperimentStudy) -> No
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_a_clear_difference_has_a_verdict_with_any_number_of_classes(classes: int, tmp_path: Path) -> None:
     """99 % against 80 %, in three seeds, through the real evaluation."""
-    count, seeds = 400, 3
+    count = 400
+    seeds = 3
     rng = np.random.default_rng(0)
     labels = np.arange(count) % classes
     images = np.zeros((count, 32, 32, 3), np.uint8)
@@ -286,7 +292,8 @@ def test_pseudo_values_have_the_mean_and_the_error_of_the_statistic() -> None:
 
 
 def test_parts_of_different_size_count_alike() -> None:
-    one, other = np.full((2, 100), 0.5), np.full((2, 900), 0.9)
+    one = np.full((2, 100), 0.5)
+    other = np.full((2, 900), 0.9)
     parts = [_Measured(["a-s0", "a-s1"], part, part, {}, True, 0.1, 0.1, part) for part in (one, other)]
     joined = _joined(parts)
     assert joined.clean.shape == (2, 1000) and joined.clean.mean(axis=1) == pytest.approx([0.7, 0.7])
@@ -327,7 +334,9 @@ def test_rho_varies_over_images_and_seeds(study: ExperimentStudy, hits: dict[str
         made: NDArray[np.float64] = np.array([means[1][name].mean() for name in study_names]) - expected
         return made
 
-    study_names, rng, everything = list(SKILLS), np.random.default_rng(0), np.arange(IMAGES)
+    study_names = list(SKILLS)
+    rng = np.random.default_rng(0)
+    everything = np.arange(IMAGES)
     over_images = np.var([rhos(rng.integers(0, IMAGES, IMAGES), range(SEEDS)) for _ in range(400)], axis=0, ddof=1)
     left_out = [rhos(everything, [kept for kept in range(SEEDS) if kept != seed]) for seed in range(SEEDS)]
     over_seeds = (SEEDS - 1) / SEEDS * ((left_out - np.mean(left_out, axis=0)) ** 2).sum(axis=0)
@@ -384,7 +393,8 @@ def test_every_run_of_every_experiment_has_a_recipe_that_can_be_followed(name: s
     assert {"tiny", "small", "paper"} <= set(experiment.scales)
     known = {variant.name for variant in experiment.variants}
     for scale, chosen in experiment.scales.items():
-        runs, at = plan_runs(experiment, scale, tmp_path), experiment.at(scale)
+        runs = plan_runs(experiment, scale, tmp_path)
+        at = experiment.at(scale)
         assert len({run.folder for run in runs}) == len(runs) == len(at.variants) * chosen.seeds * len(at.parts)
         assert set(chosen.variants) | set(chosen.recipes) | set(chosen.without) <= known
         assert all(build_suite(part.suite).settings for part in at.parts)

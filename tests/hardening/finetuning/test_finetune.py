@@ -26,8 +26,13 @@ from shiftbench.hardening.finetuning.plan import HardeningPlan, StepTime, make_p
 from shiftbench.hardening.finetuning.run import Gain
 
 PREPROCESSING = {
-    "size": 32, "resize": "squash", "interpolation": "bilinear", "mean": 0.5, "std": 0.25, "colour": "rgb",
-}  # fmt: skip
+    "size": 32,
+    "resize": "squash",
+    "interpolation": "bilinear",
+    "mean": 0.5,
+    "std": 0.25,
+    "colour": "rgb",
+}
 CLASSES = ("airplane", "automobile", "bird")
 CODE = """
 import torch

@@ -23,7 +23,9 @@ from tests.outputs.helpers import picture_folder, scene
 
 def published() -> tuple[nn.Sequential, nn.Sequential]:
     """As the port of Huang and Belongie's code has them, with random weights; VGG goes on after relu4_1."""
-    pad, relu, up = nn.ReflectionPad2d(1), nn.ReLU(), nn.Upsample(scale_factor=2, mode="nearest")
+    pad = nn.ReflectionPad2d(1)
+    relu = nn.ReLU()
+    up = nn.Upsample(scale_factor=2, mode="nearest")
     pool = nn.MaxPool2d((2, 2), (2, 2), (0, 0), ceil_mode=True)
     torch.manual_seed(0)
 
@@ -69,10 +71,12 @@ def statistics(code: Tensor) -> tuple[Tensor, Tensor]:
 
 def test_published_weights_give_the_published_computation(weights: Path) -> None:
     vgg, decoder = published()
-    content, style = torch.rand(1, 3, 64, 48), torch.rand(1, 3, 40, 40)
+    content = torch.rand(1, 3, 64, 48)
+    style = torch.rand(1, 3, 40, 40)
     network = load_adain(weights / "decoder.pth")
     with torch.inference_mode():
-        code, other = vgg[:31](content), vgg[:31](style)
+        code = vgg[:31](content)
+        other = vgg[:31](style)
         (mean, deviation), (new_mean, new_deviation) = statistics(code), statistics(other)
         mixed = 0.6 * ((code - mean) / deviation * new_deviation + new_mean) + 0.4 * code
         found = network(content, network.statistics(network.encode(style)), 0.6)

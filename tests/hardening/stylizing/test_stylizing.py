@@ -34,7 +34,8 @@ def network(cifar: Dataset) -> AdaIn:
 
 def test_adain_gives_the_code_the_other_ones_statistics() -> None:
     rng = np.random.default_rng(0)
-    content, style = rng.normal(3, 2, (1, 5, 6, 7)), rng.normal(-1, 4, (1, 5, 9, 4))
+    content = rng.normal(3, 2, (1, 5, 6, 7))
+    style = rng.normal(-1, 4, (1, 5, 9, 4))
     wanted = np.stack(
         [
             (c - c.mean()) / np.sqrt(c.var() + 1e-5) * np.sqrt(s.var() + 1e-5) + s.mean()

@@ -12,9 +12,13 @@ import torch
 from shiftbench.hardening.recipe import Recipe, load_recipe
 
 TINY = (
-    'architecture={name="resnet-20", depth=8, width=4}', "data.train=cifar-10-test", 'data.validation=""',
-    "data.sample=96", "train.batch_size=32", "train.epochs=3",
-)  # fmt: skip
+    'architecture={name="resnet-20", depth=8, width=4}',
+    "data.train=cifar-10-test",
+    'data.validation=""',
+    "data.sample=96",
+    "train.batch_size=32",
+    "train.epochs=3",
+)
 
 
 @pytest.fixture

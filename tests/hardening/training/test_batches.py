@@ -106,7 +106,8 @@ def test_full_shared_memory_is_an_error_not_a_wait(tiny: Tiny, monkeypatch: pyte
 
 def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:
     batches = batches_of(tiny())
-    first, second = next(iter(batches.epoch(0))), next(iter(batches.epoch(1)))
+    first = next(iter(batches.epoch(0)))
+    second = next(iter(batches.epoch(1)))
     assert not equal(first, second)
     assert not equal(first, next(iter(batches_of(tiny("train.seed=1")).epoch(0))))
 
@@ -143,7 +144,8 @@ def test_copies_triple_the_data_and_equal_steps_keep_the_length(tiny: Tiny) -> N
     assert (len(longer.images), len(longer.images.ids), longer.count) == (288, 96, 9)
     equal_steps = batches_of(tiny(copies, "train.equal_steps=true"))
     assert (len(equal_steps.images), equal_steps.count) == (288, 3)
-    clean, noisy = longer.images.read(5), longer.images.read(96 + 5)
+    clean = longer.images.read(5)
+    noisy = longer.images.read(96 + 5)
     assert longer.images.targets[5] == longer.images.targets[96 + 5]
     difference = np.abs(clean.astype(int) - noisy).mean()
     assert 1 < difference < 60
@@ -152,7 +154,8 @@ def test_copies_triple_the_data_and_equal_steps_keep_the_length(tiny: Tiny) -> N
 
 
 def test_pictures_beyond_the_bound_are_read_in_every_epoch(tiny: Tiny) -> None:
-    kept, read = batches_of(tiny()), batches_of(tiny("data.memory_gb=0.0"))
+    kept = batches_of(tiny())
+    read = batches_of(tiny("data.memory_gb=0.0"))
     assert kept.images.pixels is not None and read.images.pixels is None
     assert all(equal(a, b) for a, b in zip(kept.epoch(0), read.epoch(0), strict=True))
 
@@ -169,8 +172,10 @@ class Damaged(Dataset):
     def __init__(self) -> None:
         images = np.random.default_rng(0).integers(0, 256, (70, 32, 32, 3), dtype=np.uint8)
         self.inner = from_arrays(images, np.arange(70) % 10, space="cifar-10", name="damaged")
-        self.name, self.space = self.inner.name, self.inner.space
-        self.ids, self.labels = self.inner.ids, self.inner.labels
+        self.name = self.inner.name
+        self.space = self.inner.space
+        self.ids = self.inner.ids
+        self.labels = self.inner.labels
 
     @property
     def fingerprint(self) -> str:

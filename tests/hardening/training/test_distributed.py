@@ -70,8 +70,15 @@ def exit_code(process: subprocess.Popen[bytes] | ForkServerProcess, wait: float 
 @pytest.mark.parametrize("start", [forked, pytest.param(torchrun, marks=pytest.mark.soak)])
 def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(start: Any, tiny: Tiny, tmp_path: Path) -> None:
     """Bit for bit: halving and adding two gradients is exact in the same order, in one process or in two."""
-    recipe = tiny("train.epochs=3", "train.checkpoint_seconds=0", "train.splits=2", "train.ema=0.9", "data.sample=70",
-                  "train.ema_warmup=true", recipe="cifar-augmix")  # fmt: skip
+    recipe = tiny(
+        "train.epochs=3",
+        "train.checkpoint_seconds=0",
+        "train.splits=2",
+        "train.ema=0.9",
+        "data.sample=70",
+        "train.ema_warmup=true",
+        recipe="cifar-augmix",
+    )
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
     first = start(tmp_path / "recipe.toml", tmp_path / "ranks")
     deadline = time.monotonic() + WAIT
@@ -97,8 +104,15 @@ def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(start: An
 @pytest.mark.slow
 def test_two_ranks_scale_losses_of_float16_as_one_rank_does(tiny: Tiny, tmp_path: Path) -> None:
     """The first scale overflows: a step is skipped on two ranks if and only if it is on one."""
-    recipe = tiny("train.epochs=2", "train.splits=2", "data.sample=64", "train.precision=float16", "train.batch_size=8",
-                  "scheme.weight=1000.0", recipe="cifar-stability")  # fmt: skip
+    recipe = tiny(
+        "train.epochs=2",
+        "train.splits=2",
+        "data.sample=64",
+        "train.precision=float16",
+        "train.batch_size=8",
+        "scheme.weight=1000.0",
+        recipe="cifar-stability",
+    )
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
     ranks = forked(tmp_path / "recipe.toml", tmp_path / "ranks", False)
     assert [exit_code(one, WAIT) for one in ranks] == [0, 0]
@@ -108,7 +122,8 @@ def test_two_ranks_scale_losses_of_float16_as_one_rank_does(tiny: Tiny, tmp_path
 @pytest.mark.slow
 def test_a_rank_that_fails_ends_all_with_its_cause(tiny: Tiny, tmp_path: Path) -> None:
     """Rank 0, which alone writes checkpoints, cannot; then rank 1 has no place for its data, as on another machine."""
-    recipe, folder = tmp_path / "recipe.toml", tmp_path / "ranks"
+    recipe = tmp_path / "recipe.toml"
+    folder = tmp_path / "ranks"
     recipe.write_text(to_toml(tiny("train.splits=2", "train.epochs=1", "data.sample=64").as_dict()))
     (folder / "checkpoint.pt").mkdir(parents=True)
     assert [exit_code(one, WAIT) for one in forked(recipe, folder)] == [1, 1]
@@ -123,8 +138,9 @@ def test_a_rank_that_fails_ends_all_with_its_cause(tiny: Tiny, tmp_path: Path) -
 @pytest.mark.soak
 def test_a_device_that_fails_is_named_once(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("shiftbench")), "harden", "train", "cifar-standard", "--devices", "2"]
-    ended = subprocess.run([*command, "--data", str(tmp_path / "no"), "--out", str(tmp_path / "out")],
-                           capture_output=True, text=True)  # fmt: skip
+    ended = subprocess.run(
+        [*command, "--data", str(tmp_path / "no"), "--out", str(tmp_path / "out")], capture_output=True, text=True
+    )
     assert ended.returncode == 1 and ended.stderr.count("error:") == 1 and "rank 0 failed: " in ended.stderr
 
 
@@ -144,8 +160,14 @@ def test_accumulation_without_batch_norm_is_the_whole_batch(tiny: Tiny, tmp_path
     from safetensors.torch import load_file
 
     network = 'architecture={name="timm", model="test_vit"}'
-    size = ("data.size=160", "data.sample=20", "train.batch_size=10", "train.epochs=1", "augmentations=[]",
-            "optimizer.lr=0.01")  # fmt: skip
+    size = (
+        "data.size=160",
+        "data.sample=20",
+        "train.batch_size=10",
+        "train.epochs=1",
+        "augmentations=[]",
+        "optimizer.lr=0.01",
+    )
     folders = [
         train(tiny(network, *size, f"train.splits={splits}"), tmp_path / str(splits), progress=False).folder
         for splits in (1, 3)
@@ -211,9 +233,13 @@ def test_float16_scales_the_loss_and_the_scale_survives_a_stop(
     monkeypatch.setattr(loop.TrainingRun, "step", step)
     scales: list[float] = []
     recipe = tiny(
-        "train.precision=float16", "train.epochs=2", "train.checkpoint_seconds=0", "optimizer.clip=5.0",
-        "data.sample=48", "train.batch_size=16",
-    )  # fmt: skip
+        "train.precision=float16",
+        "train.epochs=2",
+        "train.checkpoint_seconds=0",
+        "optimizer.clip=5.0",
+        "data.sample=48",
+        "train.batch_size=16",
+    )
     whole = train(recipe, tmp_path / "whole", progress=False)
     assert set(scales) == {2.0**15} and 1 < whole.log[-1]["loss"] < 4
     stop.append(4)

@@ -18,9 +18,15 @@ from shiftbench.hardening.training.data import prepare_training
 from shiftbench.hardening.training.train import train
 
 MINIATURE = (
-    "architecture.model=test_resnet", "architecture.pretrained=false", "data.size=64", "data.resize=72",
-    "data.sample=24", "data.empty_classes=true", "train.epochs=1", "train.batch_size=12",
-)  # fmt: skip
+    "architecture.model=test_resnet",
+    "architecture.pretrained=false",
+    "data.size=64",
+    "data.resize=72",
+    "data.sample=24",
+    "data.empty_classes=true",
+    "train.epochs=1",
+    "train.batch_size=12",
+)
 RECIPES = (
     "augmix",
     "noise2net",

@@ -59,7 +59,8 @@ def test_large_datasets_are_identified_by_names_and_labels(tmp_path: Path) -> No
     names = FileDataset("a", space, tmp_path, ["x/1.png", "x/3.png"], [0, 1])
     labels = FileDataset("a", space, tmp_path, ["x/1.png", "x/2.png"], [0, 2])
     assert identity(one) == one.fingerprint
-    limit, stored.HASHED = stored.HASHED, 1
+    limit = stored.HASHED
+    stored.HASHED = 1
     try:
         found = [identity(dataset) for dataset in (one, names, labels)]
         assert identity(FileDataset("b", space, tmp_path / "elsewhere", one.paths, [0, 1])) == found[0]

@@ -42,8 +42,9 @@ from tests.hardening.training.kill_target import run
 
 Tiny = Callable[..., Recipe]
 LAYER_DECAY = (
-    'architecture={name="timm", model="test_resnet"}', 'optimizer={name="lamb", lr=0.001, layer_decay=0.7}',
-)  # fmt: skip
+    'architecture={name="timm", model="test_resnet"}',
+    'optimizer={name="lamb", lr=0.001, layer_decay=0.7}',
+)
 
 
 class StoppedError(Exception):
@@ -52,7 +53,8 @@ class StoppedError(Exception):
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """The run breaks off after so many steps."""
-    honest, left = loop.TrainingRun.step, iter(range(steps))
+    honest = loop.TrainingRun.step
+    left = iter(range(steps))
 
     def step(self: loop.TrainingRun, number: int, batch: list[Batch]) -> None:
         if next(left, None) is None:
@@ -115,8 +117,12 @@ def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
     trained = train(recipe, tmp_path / "run", progress=False)
     assert trained.log[-1]["loss"] < 0.85 * trained.log[0]["loss"]
     assert sorted(path.name for path in trained.folder.iterdir() if path.name[0] != ".") == [
-        "classifier.json", "images.npy", "log.jsonl", "model.safetensors", "recipe.toml",
-    ]  # fmt: skip
+        "classifier.json",
+        "images.npy",
+        "log.jsonl",
+        "model.safetensors",
+        "recipe.toml",
+    ]
     dataset = sample(open_named("cifar-10-test"), 96)
     classifier = load_classifier(f"hardened:{trained.folder}")
     images = np.stack([dataset.read(i).pixels for i in range(96)])
@@ -194,7 +200,8 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
 
 def test_a_run_begun_on_two_devices_goes_on_with_one(tiny: Tiny, tmp_path: Path) -> None:
     """`--devices 2` makes two parts of every batch; on one device the same command has to keep them."""
-    begun, same = tiny("train.epochs=2", "train.splits=2", "data.sample=64"), tiny("train.epochs=2", "data.sample=64")
+    begun = tiny("train.epochs=2", "train.splits=2", "data.sample=64")
+    same = tiny("train.epochs=2", "data.sample=64")
     whole = train(begun, tmp_path / "whole", progress=False)
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 3)
@@ -212,7 +219,8 @@ def test_kill_minus_nine_loses_nothing(tiny: Tiny, tmp_path: Path) -> None:
     recipe = tiny("train.epochs=5", "train.checkpoint_seconds=0")
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
     process = processes.start(run, tmp_path / "recipe.toml", tmp_path / "killed", False, {})
-    checkpoint, deadline = tmp_path / "killed" / "checkpoint.pt", time.monotonic() + 600
+    checkpoint = tmp_path / "killed" / "checkpoint.pt"
+    deadline = time.monotonic() + 600
     while not (checkpoint.is_file() and read_log(checkpoint.parent)):
         assert process.exitcode is None and time.monotonic() < deadline
         time.sleep(0.02)
@@ -251,7 +259,8 @@ def test_another_recipe_is_refused_by_its_key(tiny: Tiny, tmp_path: Path, monkey
 
 def test_a_disk_that_takes_no_more_is_explained(tmp_path: Path) -> None:
     """torch and safetensors themselves raise errors that do not say so."""
-    recipe, weights = load_recipe("cifar-standard"), {"weight": torch.zeros(10_000)}
+    recipe = load_recipe("cifar-standard")
+    weights = {"weight": torch.zeros(10_000)}
     writers: dict[str, Callable[[], None]] = {
         "checkpoint.pt": lambda: write_checkpoint(tmp_path, Checkpoint(recipe, "", Position(), [], {"model": weights})),
         "model.safetensors": lambda: save_network(tmp_path, weights, recipe, {}),
@@ -320,7 +329,8 @@ def test_a_run_starts_from_a_file_of_weights_that_is_not_needed_later(tiny: Tiny
     """A checkpoint of other classes; one that pickles code, and one of another network, are refused."""
     from safetensors.torch import load_file
 
-    network, file = build("resnet-20", classes=7, depth=8, width=4), tmp_path / "other.pth"
+    network = build("resnet-20", classes=7, depth=8, width=4)
+    file = tmp_path / "other.pth"
     torch.save({"state_dict": network.state_dict()}, file)
     recipe = tiny("train.epochs=1", "optimizer.lr=0.0", "schedule.floor=0.0", f"train.start={file}")
     folder = train(recipe, tmp_path / "run", progress=False).folder
@@ -339,7 +349,8 @@ def test_a_pretrained_start_is_not_fetched_again_when_the_model_is_loaded(tiny: 
     """timm takes pretrained weights from a file that its configuration names, as it would from the hub."""
     from safetensors.torch import load_file
 
-    file, model = tmp_path / "pretrained.pth", "test_resnet.r160_in1k"
+    file = tmp_path / "pretrained.pth"
+    model = "test_resnet.r160_in1k"
     torch.save(build("timm", classes=1000, model=model).state_dict(), file)
     options = f'{{pretrained_cfg_overlay={{file="{file}"}}}}'
     network = f'architecture={{name="timm", model="{model}", pretrained=true, options={options}}}'
@@ -483,7 +494,9 @@ def test_several_labels_an_image(tiny: Tiny, tmp_path: Path) -> None:
 
     class Several(Dataset):
         inner = sample(open_named("cifar-10-test"), 64)
-        name, space, ids = inner.name, inner.space, inner.ids
+        name = inner.name
+        space = inner.space
+        ids = inner.ids
         labels = np.full(64, -1, np.int32)
         label_sets = tuple(tuple(sorted((i % 10, (i + 3) % 10))) for i in range(64))
         fingerprint = "several"
@@ -515,8 +528,13 @@ def test_baselines_are_fitted_by_the_same_command(tiny: Tiny, tmp_path: Path, na
     assert (classifier.scores(images).argmax(axis=1) == dataset.labels).mean() > 0.25
     assert train(recipe, tmp_path / "run", progress=False).folder == folder
     with pytest.raises(TrainingError, match=r"train\.seed"):
-        train(tiny(f'architecture={{name="{name}", {small[name]}}}', "augmentations=[]", "data.sample=200",
-                   "train.seed=2"), tmp_path / "run", progress=False)  # fmt: skip
+        train(
+            tiny(
+                f'architecture={{name="{name}", {small[name]}}}', "augmentations=[]", "data.sample=200", "train.seed=2"
+            ),
+            tmp_path / "run",
+            progress=False,
+        )
 
 
 def _without_digests(folder: Path) -> None:

@@ -37,7 +37,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def places(photos: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bucket]:
     """The same evaluation on the disk and by URL."""
-    disk, bucket = tmp_path_factory.mktemp("disk") / "w", server.new_bucket()
+    disk = tmp_path_factory.mktemp("disk") / "w"
+    bucket = server.new_bucket()
     url = bucket.put_folder(photos, "photos")
     for data, workspace in ((photos, disk), (url, f"{bucket.url}/w")):
         output("eval", *CLASSIFIERS, "--data", data, "--workspace", workspace, "--quiet", "--json")
@@ -94,7 +95,8 @@ def test_import_by_url(photos: Path, bucket: Bucket, tmp_path: Path) -> None:
     options = ("--setting", "photos", "--labels", "imagenet-1k", "--quiet", "--json")
     there = output("import", tmp_path / "oracle.csv", "--data", url, "-w", f"{bucket.url}/w", *options)
     here = output("import", tmp_path / "oracle.csv", "--data", photos, "-w", tmp_path / "w", *options)
-    mine, theirs = json.loads(there), json.loads(here)
+    mine = json.loads(there)
+    theirs = json.loads(here)
     assert mine.pop("workspace") == f"{bucket.url}/w" and theirs.pop("workspace") == str(tmp_path / "w")
     assert mine == theirs and mine["scores"][0]["value"] == 1.0
 

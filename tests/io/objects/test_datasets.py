@@ -120,9 +120,19 @@ def objectnet(root: Path) -> str:
 
 
 KINDS: list[Callable[[Path], str]] = [
-    folder, unlabelled, npy, npz, npy_folder, shards, shard_pattern, manifest,
-    cifar_c, cifar10_1, cifar10_2, objectnet,
-]  # fmt: skip
+    folder,
+    unlabelled,
+    npy,
+    npz,
+    npy_folder,
+    shards,
+    shard_pattern,
+    manifest,
+    cifar_c,
+    cifar10_1,
+    cifar10_2,
+    objectnet,
+]
 
 
 def same(here: Dataset, there: Dataset) -> None:

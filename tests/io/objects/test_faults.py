@@ -140,7 +140,8 @@ def test_a_server_that_stops_in_the_middle_loses_nothing(pictures: Path, tmp_pat
 def test_files_are_not_called_damaged_because_the_store_is_away(bucket: Bucket, wire: Wire, pictures: Path) -> None:
     run_small(pictures, place(f"{bucket.url}/w"), suite="clean")
     workspace = Workspace(f"{bucket.url}/w")
-    files, rng = verify(workspace), np.random.default_rng(0)
+    files = verify(workspace)
+    rng = np.random.default_rng(0)
     block = PredictionBlock(np.zeros((600_000, 5), np.int32), rng.random(600_000, np.float32))
     large = place(f"{bucket.url}/large.parquet")
     write_block(large, block, ResultSpec(), "x")
@@ -178,7 +179,8 @@ def test_an_upload_that_is_cut_off_is_never_seen(bucket: Bucket, wire: Wire) -> 
 @pytest.mark.parametrize("part", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_a_large_file_of_which_a_part_is_lost_is_never_seen(bucket: Bucket, wire: Wire, part: int) -> None:
     """One part of several fails for good while all else goes through: the rest must not be taken for the whole."""
-    path, data = place(f"{bucket.url}/w/a.bin"), os.urandom(25_000_000)
+    path = place(f"{bucket.url}/w/a.bin")
+    data = os.urandom(25_000_000)
 
     def write(temporary: Path) -> None:
         temporary.write_bytes(data)

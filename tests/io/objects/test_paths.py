@@ -46,7 +46,8 @@ def relative(paths: Any, root: Any) -> list[str]:
 def test_questions_have_the_answers_of_pathlib(pair: tuple[Path, Any]) -> None:
     here, there = pair
     for name in QUESTIONS:
-        mine, theirs = there / name if name else there, here / name
+        mine = there / name if name else there
+        theirs = here / name
         kinds = (mine.exists(), mine.is_file(), mine.is_dir())
         assert kinds == (theirs.exists(), theirs.is_file(), theirs.is_dir()), name
         if theirs.is_dir():
@@ -71,7 +72,8 @@ def test_patterns_find_what_pathlib_finds(pair: tuple[Path, Any], pattern: str) 
 def test_names_are_taken_apart_as_by_pathlib(pair: tuple[Path, Any]) -> None:
     here, there = pair
     for name in ("b/d/e/1.parquet", "b d/é+%20.txt"):
-        mine, theirs = there / name, here / name
+        mine = there / name
+        theirs = here / name
         assert (mine.name, mine.stem, mine.suffix) == (theirs.name, theirs.stem, theirs.suffix)
         assert mine.parts[-2:] == theirs.parts[-2:]
         assert relative([mine.parent, mine.with_name("x"), mine.with_suffix(".y")], there) == relative(

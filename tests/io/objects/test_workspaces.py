@@ -74,7 +74,8 @@ def test_data_and_results_by_url_are_those_of_the_disk(
     run_small(url, place(f"{bucket.url}/w"), functions=FUNCTIONS, executor=chosen, workers=2)
     assert in_bucket(bucket, "w") == contents(on_disk), "every byte, of predictions and of records"
     assert not [key for key in bucket.listed("w/shards") if key.endswith(".parquet")]
-    run, local = sb.Run.open(f"{bucket.url}/w"), sb.Run.open(on_disk)
+    run = sb.Run.open(f"{bucket.url}/w")
+    local = sb.Run.open(on_disk)
     assert run.summary()["scores"] == local.summary()["scores"] and run.problems() == local.problems()
     before = len(bucket.server.requests())
     run_small(url, place(f"{bucket.url}/w"), functions=FUNCTIONS)

@@ -85,7 +85,8 @@ def test_response_curves_and_their_area(lenet: Predictions) -> None:
 
 
 def test_titles_say_what_differs() -> None:
-    clean, fog = forecasts(50), forecasts(50, setting="fog")
+    clean = forecasts(50)
+    fog = forecasts(50, setting="fog")
     assert [axes.get_title(loc="left") for axes in reliability([clean, fog]).axes[::2]] == ["clean", "fog"]
 
 

@@ -35,9 +35,15 @@ def grid_of(models: int = 3, corruptions_: tuple[str, ...] = ("fog", "gaussian_n
 
 def test_families_and_order() -> None:
     settings = [
-        "val", "imagenet-c.fog.3", "imagenet-c.fog.5_on-disk", "mine", "mine-c.my_own.1", "mine-c.fog.1", "v2.1",
+        "val",
+        "imagenet-c.fog.3",
+        "imagenet-c.fog.5_on-disk",
+        "mine",
+        "mine-c.my_own.1",
+        "mine-c.fog.1",
+        "v2.1",
         "pgd.l2.eps0.5",
-    ]  # fmt: skip
+    ]
     assert list(families_of_table(settings)) == ["imagenet-c", "imagenet-c_on-disk", "mine-c"]
     grid = severity_grid(grid_of(), clean="mine")
     assert grid.corruptions == ("gaussian_noise", "fog", "saturate") and grid.severities == (1, 3, 5)
@@ -122,9 +128,14 @@ def test_a_run_over_other_classes_has_plain_errors(tmp_path: Path) -> None:
         brightest_channel, name="bright", labels=COLOURS, preprocessing=sb.Preprocessing(sb.Geometry(36, 32))
     )
     run = sb.evaluate(
-        [classifier], "corruptions", tmp_path / "pictures", tmp_path / "w", labels=COLOURS, corruptions=["contrast"],
+        [classifier],
+        "corruptions",
+        tmp_path / "pictures",
+        tmp_path / "w",
+        labels=COLOURS,
+        corruptions=["contrast"],
         progress=False,
-    )  # fmt: skip
+    )
     errors = error_map_of_run(run)
     assert errors.columns[1:] == ("contrast",) and errors.columns[0].startswith("mean error")
     assert errors.values[0, 0] == errors.values[0, 1]

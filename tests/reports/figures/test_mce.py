@@ -53,7 +53,8 @@ def test_means_over_other_corruptions_are_not_drawn_beside_each_other(tmp_path: 
     run_colours(folder, tmp_path / "w", chosen=unsure, corruptions=("fog",), severities=(3,))
     run_colours(folder, tmp_path / "w", chosen=bright, corruptions=("fog", "contrast"), severities=(3,))
     run = sb.Run.open(tmp_path / "w")
-    points, drawn = error_points_of_run(run), error_map_of_run(run)
+    points = error_points_of_run(run)
+    drawn = error_map_of_run(run)
     assert points.models == drawn.models == ("bright",)
     for one in (points, drawn):
         assert any("unsure" in note for note in one.notes)
@@ -75,13 +76,18 @@ def test_points_of_a_table() -> None:
 
 
 def test_many_models_are_named_only_if_asked_for() -> None:
-    grid, names = severity_grid(grid_of(), clean="mine"), [f"copy-{i}" for i in range(13)]
+    grid = severity_grid(grid_of(), clean="mine")
+    names = [f"copy-{i}" for i in range(13)]
     assert grid.clean is not None
     every = np.array([0] * len(names))
     many = replace(
-        grid, models=tuple(names), accuracy=grid.accuracy[every], low=grid.low[every], high=grid.high[every],
+        grid,
+        models=tuple(names),
+        accuracy=grid.accuracy[every],
+        low=grid.low[every],
+        high=grid.high[every],
         clean=grid.clean.where(every),
-    )  # fmt: skip
+    )
     points = error_points(many, "copy-0")
     assert not [text for text in texts(mce(points)) if text.startswith("copy")]
     assert [text for text in texts(mce(points, named=["copy-3"])) if text.startswith("copy")] == ["copy-3"]

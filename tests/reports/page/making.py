@@ -93,7 +93,8 @@ class Mistakes(NamedTuple):
 
 def mistakes_of(run: sb.Run, *folders: Path, most: int = 12, budget: float = 1e9) -> Mistakes:
     """The mistakes alone, without the scores and calibration of a whole page."""
-    finder, album = ImageFinder(run.workspace, {"": folders}), FileAlbum(budget=budget)
+    finder = ImageFinder(run.workspace, {"": folders})
+    album = FileAlbum(budget=budget)
     drafts, notes = draft_failures(run.results, finder, most=most)
     notes += illustrate(drafts, album)
     return Mistakes([draft.mistakes for draft in drafts], album.urls, notes)

@@ -38,7 +38,8 @@ Seen = set[bytes]
 def recording(classifier: sb.Classifier) -> Seen:
     """Every single image that a run hands to the classifier, as bytes."""
     seen: Seen = set()
-    lock, scores = threading.Lock(), classifier.scores
+    lock = threading.Lock()
+    scores = classifier.scores
 
     def remember(images: NDArray[np.uint8]) -> Any:
         with lock:
@@ -56,7 +57,8 @@ def recipes(run: sb.Run) -> list[Thumbnail]:
     for result in run.results:
         source = ImageFinder(run.workspace, {}).source(result.spec.dataset)
         assert source is not None
-        shift, geometry = rebuild_shift(result.spec.shift.description), result.spec.geometry.rebuild()
+        shift = rebuild_shift(result.spec.shift.description)
+        geometry = result.spec.geometry.rebuild()
         found += [Thumbnail(source, i, geometry, shift, result.spec.shift.seed) for i in source.dataset.ids]
     return found
 
@@ -76,9 +78,16 @@ def test_shifted_pictures_are_what_a_real_classifier_saw(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         run = sb.evaluate(
-            network, "demo", {"demo": photographs}, tmp_path / "w", severities=(3,), seed=7, source=source,
-            corruptions=names, progress=False,
-        )  # fmt: skip
+            network,
+            "demo",
+            {"demo": photographs},
+            tmp_path / "w",
+            severities=(3,),
+            seed=7,
+            source=source,
+            corruptions=names,
+            progress=False,
+        )
     shown = {recipe.pixels().tobytes() for recipe in recipes(run)}
     assert shown == seen and len(seen) == (1 + len(names)) * 4
 
@@ -215,9 +224,11 @@ def test_the_images_of_a_list_with_repetitions_are_found(pictures: Path, tmp_pat
 def test_cifar_pictures_are_found_by_themselves(tmp_path: Path) -> None:
     test_set = sample(sb.open_dataset("cifar-10-test"), 40, seed=1)
     blank = sb.load_classifier(
-        lambda images: np.tile(np.arange(10.0), (len(images), 1)), labels=test_set.space, name="nine",
+        lambda images: np.tile(np.arange(10.0), (len(images), 1)),
+        labels=test_set.space,
+        name="nine",
         preprocessing=sb.Preprocessing(sb.Geometry(None, None)),
-    )  # fmt: skip
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         run = sb.evaluate(blank, "clean", test_set, tmp_path / "w", progress=False)

@@ -30,7 +30,8 @@ def page(run: sb.Run) -> Page:
 
 
 def test_numbers_that_do_not_exist_are_null() -> None:
-    nan, inf = float("nan"), float("inf")
+    nan = float("nan")
+    inf = float("inf")
     assert estimate(nan, 0, 1, 5) is None and estimate(inf) is None
     assert estimate(0.5, nan, 1.0, 10) == (0.5, None, None, 10)
     assert estimate(0.5, 0.4, 0.6, nan) == (
@@ -67,9 +68,14 @@ def test_corruption_errors_over_imagenets_classes_are_alexnets(tmp_path: Path) -
 
     photographs = take(sb.open_dataset("demo"), [0, 40, 95, 113])
     run = run_colours(
-        {"demo": photographs}, tmp_path / "w", chosen="demo:squeezenet1_1", suite="demo", corruptions=("fog", "snow"),
-        severities=(5,), labels=None,
-    )  # fmt: skip
+        {"demo": photographs},
+        tmp_path / "w",
+        chosen="demo:squeezenet1_1",
+        suite="demo",
+        corruptions=("fog", "snow"),
+        severities=(5,),
+        labels=None,
+    )
     [family] = part_of(page_of(run, failures=0), corruptions.SECTION)
     assert family["baseline"] == "AlexNet (published)" and family["corruptions"] == ["snow", "fog"]
     table = {row["setting"]: row["value"] for row in run.corruption_table().rows}
@@ -95,8 +101,9 @@ def test_an_incomplete_grid_keeps_its_accuracies(pictures: Path, tmp_path: Path)
 
 def test_means_over_other_corruptions_share_no_column(pictures: Path, tmp_path: Path) -> None:
     for name, scores, kinds in (
-        ("whole", brightest_channel, ("contrast", "fog")), ("part", darkest_channel, ("contrast",))
-    ):  # fmt: skip
+        ("whole", brightest_channel, ("contrast", "fog")),
+        ("part", darkest_channel, ("contrast",)),
+    ):
         model = sb.load_classifier(scores, labels=COLOURS, preprocessing=SMALL, name=name)
         run_colours(pictures, tmp_path / "w", chosen=model, corruptions=kinds, severities=(5,))
     page = page_of(sb.Run.open(tmp_path / "w"), failures=0)

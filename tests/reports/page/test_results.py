@@ -32,7 +32,8 @@ def table(folder: Path, text: str, models: str = "") -> Published:
 
 
 def test_percent_and_fractions_give_the_same_grid(tmp_path: Path) -> None:
-    percent, fraction = tmp_path / "percent", tmp_path / "fraction"
+    percent = tmp_path / "percent"
+    fraction = tmp_path / "fraction"
     percent.mkdir()
     fraction.mkdir()
     of_percent = grid_of(None, table(percent, "model,val,v2\na,76.1,63.3\nb,56.5,44\n"))
@@ -114,8 +115,13 @@ def test_the_testbed(testbed: Published, reference_data: Path) -> None:
     assert sum(model["fitted"] for model in results["models"]) == 78
     shifts = {shift["name"]: shift for shift in results["shifts"]}
     assert len(shifts) == 11 and shifts["imagenetv2"] == {
-        "name": "imagenetv2", "x": "val", "y": V2, "min_x": 0.55, "pivot": None, "scale": None,
-    }  # fmt: skip
+        "name": "imagenetv2",
+        "x": "val",
+        "y": V2,
+        "min_x": 0.55,
+        "pivot": None,
+        "scale": None,
+    }
     knee = testbed.study.fit("val-on-imagenet-a-classes", "imagenet-a", min_x=75, pivot="auto", resamples=0)
     assert isinstance(knee, PiecewiseFit) and shifts["imagenet-a"]["pivot"] == pytest.approx(knee.pivot / 100)
     # The pivot's own model is in neither fit: the page must find it by equal numbers.
@@ -155,8 +161,11 @@ def test_own_models_on_published_axes(plain_run: sb.Run, tmp_path: Path) -> None
     )
     own = {model["name"]: (model["own"], model["fitted"]) for model in results["models"]}
     assert own == {
-        "bright": (False, True), "other": (False, True), "bright (own)": (True, False), "unsure": (True, False),
-    }  # fmt: skip
+        "bright": (False, True),
+        "other": (False, True),
+        "bright (own)": (True, False),
+        "unsure": (True, False),
+    }
     assert any("marked (own): bright" in note for note in results["notes"])
     assert {one["model"] for one in part_of(page, calibration.SECTION)} == {"bright (own)", "unsure"}
 

@@ -148,11 +148,17 @@ def test_readers_tag_images(pictures: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "allowed"),
     [
-        ("localhost:8765", True), ("127.0.0.1:9000", True), ("[::1]:8765", True), ("LOCALHOST", True),
-        ("attacker.example", False), ("attacker.example:8765", False), ("127.0.0.1.attacker.example", False),
-        ("localhost.attacker.example", False), ("", False),
+        ("localhost:8765", True),
+        ("127.0.0.1:9000", True),
+        ("[::1]:8765", True),
+        ("LOCALHOST", True),
+        ("attacker.example", False),
+        ("attacker.example:8765", False),
+        ("127.0.0.1.attacker.example", False),
+        ("localhost.attacker.example", False),
+        ("", False),
     ],
-)  # fmt: skip
+)
 def test_other_names_for_this_machine_are_refused(client: TestClient, host: str, allowed: bool) -> None:
     """A page elsewhere whose name is made to point here (DNS rebinding) sends its own name."""
     assert (client.get("/payload.json", headers={"Host": host}).status_code == 200) is allowed
@@ -163,10 +169,8 @@ def test_slow_and_large_requests_are_closed(viewer: Viewer, monkeypatch: pytest.
     monkeypatch.setattr(server, "HEADER_SECONDS", 1.0)
     monkeypatch.setattr(server, "_BODY_SECONDS", 1.0)
     listener = bind("127.0.0.1", 0)
-    address, tag = (
-        listener.getsockname(),
-        b"POST /tags HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
-    )
+    address = listener.getsockname()
+    tag = b"POST /tags HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     config = uvicorn.Config(viewer_app(viewer), http=server.DeadlineProtocol, lifespan="off", log_level="error")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, args=([listener],))

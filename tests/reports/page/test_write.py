@@ -50,9 +50,13 @@ def test_the_policy_allows_exactly_what_is_inside(nasty: Page) -> None:
     policy = dict(part.strip().split(" ", 1) for part in html.unescape(found[1]).split(";"))
     style, script = (_between(text, f"<{tag}>", f"</{close}>") for tag, close in _ELEMENTS)
     assert policy == {
-        "default-src": "'none'", "img-src": "data:", "base-uri": "'none'", "form-action": "'none'",
-        "style-src": _hash(style), "script-src": _hash(script),
-    }  # fmt: skip
+        "default-src": "'none'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "style-src": _hash(style),
+        "script-src": _hash(script),
+    }
 
 
 _ELEMENTS = (("style", "style"), ('script type="module"', "script"))

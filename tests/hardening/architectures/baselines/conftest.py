@@ -32,7 +32,8 @@ class Split(NamedTuple):
 def cifar() -> Callable[[int, int], Split]:
     """So many to learn from, so many to be asked about."""
     dataset: Any = open_named("cifar-10-test")
-    images, labels = np.asarray(dataset.array), dataset.labels
+    images = np.asarray(dataset.array)
+    labels = dataset.labels
     return lambda learnt, asked: Split(
         images[:learnt], labels[:learnt], images[-asked:], labels[-asked:], dataset.space
     )

@@ -30,9 +30,11 @@ def histogram_by_loops(image: Pixels, top: int, left: int, cell: int) -> NDArray
     found = np.zeros((4, 4, 8))
     for y in range(4 * cell):
         for x in range(4 * cell):
-            dy, dx = down[top + y, left + x], right[top + y, left + x]
+            dy = down[top + y, left + x]
+            dx = right[top + y, left + x]
             turn = (math.atan2(dy, dx) / (2 * math.pi) * 8) % 8
-            low, share = int(turn) % 8, turn - int(turn)
+            low = int(turn) % 8
+            share = turn - int(turn)
             found[y // cell, x // cell, low] += math.hypot(dy, dx) * (1 - share)
             found[y // cell, x // cell, (low + 1) % 8] += math.hypot(dy, dx) * share
     flat = found.ravel()

@@ -22,7 +22,8 @@ from tests.hardening.architectures.baselines.conftest import Split
 mixture_module = pytest.importorskip("sklearn.mixture")
 Cifar = Callable[[int, int], Split]
 SMALL = FisherVectorOptions(centres=3, components=5, cells=(4,), step=4, descriptors=600)
-CENTRES, DIMENSIONS = 3, 4
+CENTRES = 3
+DIMENSIONS = 4
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,9 @@ def fitted() -> tuple[Any, Mixture, NDArray[np.float32]]:
 
 def mean_log_likelihood(x: Any, weights: Any, means: Any, deviations: Any) -> float:
     model = mixture_module.GaussianMixture(len(weights), covariance_type="diag")
-    model.weights_, model.means_, model.covariances_ = weights, means, deviations**2
+    model.weights_ = weights
+    model.means_ = means
+    model.covariances_ = deviations**2
     model.precisions_cholesky_ = 1 / deviations
     return float(model.score_samples(x).mean())
 
@@ -52,7 +55,9 @@ def test_posteriors_are_scikit_learns(fitted: tuple[Any, Mixture, NDArray[np.flo
 
 def test_the_vector_is_the_gradient_of_the_log_likelihood(fitted: tuple[Any, Mixture, NDArray[np.float32]]) -> None:
     gaussians, ours, x = fitted
-    weights, means, deviations = gaussians.weights_, gaussians.means_, np.sqrt(gaussians.covariances_)
+    weights = gaussians.weights_
+    means = gaussians.means_
+    deviations = np.sqrt(gaussians.covariances_)
     found = ours.gradients(x).reshape(2, 2, CENTRES, DIMENSIONS)
     step = 1e-5
     for picture in range(2):

@@ -27,7 +27,8 @@ def problem(count: int = 300, features: int = 12) -> tuple[NDArray[np.float32], 
 
 
 def streamed(x: NDArray[np.float32], labels: NDArray[Any], batch: int, classes: int = 3) -> StreamingRidge:
-    solver, targets = StreamingRidge(x.shape[1], classes), np.eye(classes, dtype=np.float32)[labels]
+    solver = StreamingRidge(x.shape[1], classes)
+    targets = np.eye(classes, dtype=np.float32)[labels]
     for start in range(0, len(x), batch):
         solver.add(x[start : start + batch], targets[start : start + batch])
     return solver
@@ -107,7 +108,8 @@ class Projected:
 def test_rounds_over_parts_end_at_the_ridge_of_all_features(
     cifar: Callable[[int, int], Split], monkeypatch: pytest.MonkeyPatch, flips: bool
 ) -> None:
-    split, matrix = cifar(100, 30), np.random.default_rng(0).normal(size=(3072, 40)).astype(np.float32)
+    split = cifar(100, 30)
+    matrix = np.random.default_rng(0).normal(size=(3072, 40)).astype(np.float32)
     whole = fit_baseline(Projected(matrix, 40, flips), split.data).scores(split.asked)
     few_rounds = fit_baseline(Projected(matrix, 12, flips), split.data)
     monkeypatch.setattr("shiftbench.hardening.architectures.baselines.classifier._SMALL_CHANGE", 1e-5)

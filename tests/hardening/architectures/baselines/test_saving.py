@@ -36,7 +36,8 @@ def saved(classifier: BaselineClassifier, tmp_path: Path) -> Path:
 def test_it_comes_back_as_it_was(
     classifier: BaselineClassifier, saved: Path, cifar: Callable[[int, int], Split]
 ) -> None:
-    again, asked = load_baseline(saved), cifar(1, 40).asked
+    again = load_baseline(saved)
+    asked = cifar(1, 40).asked
     assert (again.name, again.space, again.fingerprint) == ("ours", classifier.space, classifier.fingerprint)
     np.testing.assert_array_equal(again.scores(asked), classifier.scores(asked))
     assert load_baseline(saved, name="another").name == "another"

@@ -72,9 +72,11 @@ def test_a_gradient_reaches_every_parameter(name: str, attention: str) -> None:
 
 @pytest.mark.parametrize(("name", "attention"), WITH_ATTENTION)
 def test_neighbours_in_a_batch_change_nothing_in_eval_mode(name: str, attention: str) -> None:
-    network, images = settled(miniature(name, attention)), pictures()
+    network = settled(miniature(name, attention))
+    images = pictures()
     with torch.inference_mode():
-        together, alone = network(images), torch.cat([network(image[None]) for image in images])
+        together = network(images)
+        alone = torch.cat([network(image[None]) for image in images])
         reversed_ = network(images.flip(0)).flip(0)
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(together, reversed_, rtol=1e-4, atol=1e-5)
@@ -91,7 +93,8 @@ def test_pictures_of_other_sizes_and_odd_sides(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "attention"), WITH_ATTENTION)
 def test_channels_last_gives_the_same(name: str, attention: str) -> None:
-    network, images = settled(miniature(name, attention)), pictures()
+    network = settled(miniature(name, attention))
+    images = pictures()
     with torch.inference_mode():
         expected = network(images)
         turned = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -101,7 +104,8 @@ def test_channels_last_gives_the_same(name: str, attention: str) -> None:
 
 @pytest.mark.parametrize("name", MINIATURES)
 def test_the_seed_decides_the_weights_and_they_travel(name: str) -> None:
-    one, two = miniature(name, "se"), miniature(name, "se")
+    one = miniature(name, "se")
+    two = miniature(name, "se")
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     torch.manual_seed(4)
     other = build(name, classes=5, attention="se", **MINIATURES[name])
@@ -117,7 +121,9 @@ def test_the_seed_decides_the_weights_and_they_travel(name: str) -> None:
 def test_it_learns_eight_pictures_by_heart(name: str) -> None:
     torch.manual_seed(3)
     options = MINIATURES[name] | ({"dropout": 0.0} if "dropout" in MINIATURES[name] or name == "all-conv" else {})
-    network, images, labels = build(name, classes=4, attention="se", **options), pictures(8), torch.arange(8) % 4
+    network = build(name, classes=4, attention="se", **options)
+    images = pictures(8)
+    labels = torch.arange(8) % 4
     optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
     losses = []
     for _ in range(30):
@@ -143,8 +149,10 @@ def test_filters_begin_with_hes_variance() -> None:
 
 
 def test_pixels_are_normalised_inside() -> None:
-    mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-    network, pixels = settled(miniature("resnet-20")), torch.rand(2, 3, 32, 32)
+    mean = (0.4, 0.5, 0.6)
+    std = (0.2, 0.25, 0.3)
+    network = settled(miniature("resnet-20"))
+    pixels = torch.rand(2, 3, 32, 32)
     by_hand = torch.stack([(pixels[:, c] - mean[c]) / std[c] for c in range(3)], dim=1)
     with torch.inference_mode():
         torch.testing.assert_close(Normalised(network, mean, std)(pixels), network(by_hand))

@@ -31,7 +31,8 @@ def linear(inputs: int) -> int:
 
 def resnet(blocks: int) -> int:
     """Option A: shortcuts cost nothing."""
-    total, inputs = conv(3, 16) + norm(16), 16
+    total = conv(3, 16) + norm(16)
+    inputs = 16
     for width in (16, 32, 64):
         for _ in range(blocks):
             total += conv(inputs, width) + conv(width, width) + 2 * norm(width)
@@ -40,7 +41,8 @@ def resnet(blocks: int) -> int:
 
 
 def wide_resnet(blocks: int, times: int) -> int:
-    total, inputs = conv(3, 16), 16
+    total = conv(3, 16)
+    inputs = 16
     for width in (16 * times, 32 * times, 64 * times):
         total += conv(inputs, width, 1)  # the first block of each stage projects
         for _ in range(blocks):
@@ -50,7 +52,8 @@ def wide_resnet(blocks: int, times: int) -> int:
 
 
 def densenet(layers: int, growth: int) -> int:
-    total, channels = conv(3, 16), 16
+    total = conv(3, 16)
+    channels = 16
     for block in range(3):
         if block:
             total += norm(channels) + conv(channels, channels, 1)
@@ -61,9 +64,11 @@ def densenet(layers: int, growth: int) -> int:
 
 
 def resnext(cardinality: int, width: int) -> int:
-    total, inputs = conv(3, 64) + norm(64), 64
+    total = conv(3, 64) + norm(64)
+    inputs = 64
     for stage in range(3):
-        middle, outputs = cardinality * width * 2**stage, 256 * 2**stage
+        middle = cardinality * width * 2**stage
+        outputs = 256 * 2**stage
         total += conv(inputs, outputs, 1) + norm(outputs)
         for _ in range(3):
             total += conv(inputs, middle, 1) + conv(middle, middle, 3, cardinality) + conv(middle, outputs, 1)
@@ -73,7 +78,8 @@ def resnext(cardinality: int, width: int) -> int:
 
 
 def shake_shake(width: int) -> int:
-    total, inputs = conv(3, 16) + norm(16), 16
+    total = conv(3, 16) + norm(16)
+    inputs = 16
     for stage in range(3):
         outputs = width * 2**stage
         total += conv(inputs, outputs, 1) + norm(outputs)  # two halves of 1x1 together
@@ -119,11 +125,13 @@ def msdnet(exits: int, base: int, step: int, growth: int, factors: tuple[int, ..
         middle = min(channels * factors[scale], factors[scale] * outputs)
         return conv(channels * factors[scale], middle, 1) + norm(middle) + conv(middle, outputs) + norm(outputs)
 
-    layers, scales = base + step * (exits - 1), len(factors)
+    layers = base + step * (exits - 1)
+    scales = len(factors)
     total = sum(
         conv(n, stem * f) + norm(stem * f) for n, f in zip((3, *(stem * f for f in factors)), factors, strict=False)
     )
-    dropped, channels = 0, stem
+    dropped = 0
+    channels = stem
     for number in range(layers):
         now = number // math.ceil(layers / scales)
         for scale in range(now, scales):
@@ -132,7 +140,8 @@ def msdnet(exits: int, base: int, step: int, growth: int, factors: tuple[int, ..
             total += sum(made(source, new // len(halves), channels) for source in halves)
         channels += growth
         if now > dropped:
-            dropped, half = now, channels // 2
+            dropped = now
+            half = channels // 2
             total += sum(conv(channels * f, half * f, 1) + norm(half * f) for f in factors[now:])
             channels = half
         if number >= base - 1 and (number - base + 1) % step == 0:

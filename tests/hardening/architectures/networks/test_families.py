@@ -74,8 +74,10 @@ def test_features_end_at_eight_pixels(name: str, last: tuple[int, int]) -> None:
 
 def test_resnet_20_multiplies_as_often_as_its_table_says() -> None:
     """Filters of one layer times the places it looks at, and the linear layer."""
-    stem, first = 32**2 * 432, 32**2 * 6 * 2304
-    second, third = 16**2 * (4608 + 5 * 9216), 8**2 * (18432 + 5 * 36864)
+    stem = 32**2 * 432
+    first = 32**2 * 6 * 2304
+    second = 16**2 * (4608 + 5 * 9216)
+    third = 8**2 * (18432 + 5 * 36864)
     with FlopCounterMode(display=False) as counter:
         build("resnet-20", classes=10)(numbers(1, 3, 32, 32))
     assert counter.get_total_flops() == 2 * (stem + first + second + third + 640)
@@ -162,13 +164,18 @@ def test_a_scale_hears_of_itself_and_of_the_finer_one_only() -> None:
 def test_all_conv_has_no_pool_and_no_linear_layer() -> None:
     network = build("all-conv", classes=10)
     assert {type(part) for part in network.features.children()} == {  # type: ignore[union-attr]
-        nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.Dropout, nn.Identity,
-    }  # fmt: skip
+        nn.Conv2d,
+        nn.BatchNorm2d,
+        nn.ReLU,
+        nn.Dropout,
+        nn.Identity,
+    }
 
 
 def test_shaking_goes_forwards_by_alpha_and_backwards_by_beta() -> None:
     a, b = (numbers(3, 2, 4, 4).requires_grad_() for _ in range(2))
-    alpha, beta = torch.rand(3, 1, 1, 1), torch.rand(3, 1, 1, 1)
+    alpha = torch.rand(3, 1, 1, 1)
+    beta = torch.rand(3, 1, 1, 1)
     weights = numbers(3, 2, 4, 4)
     mixed = Shake.apply(a, b, alpha, beta)  # type: ignore[no-untyped-call]
     (mixed * weights).sum().backward()
@@ -192,7 +199,8 @@ def test_one_chance_for_each_image_or_for_the_batch(mixing: Mixing, chances: int
 
 def test_shaking_stops_in_eval_mode_and_follows_the_seed() -> None:
     torch.manual_seed(1)
-    network, x = build("shake-shake", classes=5, depth=8, width=4), numbers(4, 3, 32, 32)
+    network = build("shake-shake", classes=5, depth=8, width=4)
+    x = numbers(4, 3, 32, 32)
 
     def logits(seed: int) -> Tensor:
         torch.manual_seed(seed)
@@ -221,7 +229,8 @@ def test_the_shortcut_of_shake_shake_reads_two_grids() -> None:
 
 def test_msdnet_drops_its_finest_scale_and_answers_at_every_exit() -> None:
     """CIFAR's network of the paper: 16 layers, a scale less after 6 and after 12 of them."""
-    network, seen = build("msdnet", classes=5, width=2, stem=4), list[list[int]]()
+    network = build("msdnet", classes=5, width=2, stem=4)
+    seen = list[list[int]]()
     for layer in network.layers:  # type: ignore[union-attr]
         layer.register_forward_hook(lambda _module, _inputs, output: seen.append([x.shape[-1] for x in output]))
     x = numbers(2, 3, 32, 32)
@@ -238,7 +247,8 @@ def test_msdnet_drops_its_finest_scale_and_answers_at_every_exit() -> None:
 
 
 def test_condensed_groups_lose_their_weakest_inputs_in_the_first_half() -> None:
-    layer, x = LearnedGroups(8, 8, groups=4, condense=4, lasso=1e-5), numbers(2, 8, 3, 3).abs() + 0.1
+    layer = LearnedGroups(8, 8, groups=4, condense=4, lasso=1e-5)
+    x = numbers(2, 8, 3, 3).abs() + 0.1
     weights = layer.conv.weight.detach()[:, :, 0, 0].abs()
     kept = []
     for done in (0.0, 0.16, 0.17, 0.34, 0.5, 1.0):
