@@ -39,6 +39,11 @@ _SCHEME = r"(?:[a-z][a-z0-9+.-]+://|(?:https?|s3|gs|abfss?|postgresql):/)"
 _USER_IN_URL = re.compile(rf"({_SCHEME})[^\s/'\"]*@", re.IGNORECASE)
 _QUERY_OF_URL = re.compile(rf"({_SCHEME}[^\s?'\"]*)\?[^\s'\"]+", re.IGNORECASE)
 
+#: Control characters but for the tab and the end of a line, and those that change the direction of writing.
+CONTROL_CHARACTERS = [*range(9), *range(11, 32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F)]
+CONTROL_CHARACTERS += range(0x2066, 0x206A)
+_WRITTEN_OUT = {code: repr(chr(code))[1:-1] for code in CONTROL_CHARACTERS}
+
 
 @contextmanager
 def naming_options() -> Iterator[None]:
@@ -98,6 +103,18 @@ def without_credentials(text: str) -> str:
     """
     text = _USER_IN_URL.sub(r"\1***@", text)
     return _QUERY_OF_URL.sub(r"\1?***", text)
+
+
+def visible(text: str) -> str:
+    r"""A text whose control characters are written out.
+
+    A terminal obeys them, and so the name of a stranger's model could clear a warning or move another number into its
+    line; after those for writing from right to left, the digits of a number that follows stand in reverse order.
+
+    >>> print(visible("net" + chr(27) + "[2K"))
+    net\x1b[2K
+    """
+    return text.translate(_WRITTEN_OUT)
 
 
 def command_without_credentials(arguments: Iterable[str]) -> list[str]:

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console, ConsoleDimensions
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
-from shiftbench.errors import MissingExtraError, ResultWarning, StoreError
+from shiftbench.errors import CONTROL_CHARACTERS, MissingExtraError, ResultWarning, StoreError, visible
 
 
 class _FittedConsole(Console):
@@ -30,6 +31,17 @@ class _FittedConsole(Console):
     def size(self, new_size: tuple[int, int]) -> None:
         self._width, self._height = new_size
 
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Names of models, classes and images may come from a stranger, and a terminal obeys control characters."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(visible(segment.text), segment.style)
+
+
+#: JSON leaves some of the characters as they are that a terminal obeys.
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in CONTROL_CHARACTERS if code >= 127}
 
 # Names of files and classes may contain brackets, so text is never read as markup; styles are separate arguments.
 output = _FittedConsole(markup=False, highlight=False)
@@ -48,7 +60,13 @@ def note(text: object) -> None:
 
 def print_json(value: object) -> None:
     """Print a value as JSON on stdout; a command that does so prints nothing else there."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(json.dumps(value, indent=2, ensure_ascii=False), is_json=True)
+
+
+def write_text(text: str, *, is_json: bool) -> None:
+    """Write a text to stdout as it is, but for characters that a terminal would obey."""
+    safe = text.translate(_JSON_ESCAPES) if is_json else visible(text)
+    sys.stdout.write(safe.rstrip("\n") + "\n")
 
 
 def show(value: object, text: str, *, as_json: bool) -> None:

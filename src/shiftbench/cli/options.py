@@ -13,7 +13,6 @@ import copy
 import functools
 import inspect
 import re
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +27,7 @@ from typer.models import OptionInfo, ParameterInfo
 
 import shiftbench as sb
 from shiftbench.cli.commands import OpenGroup
-from shiftbench.cli.console import note
+from shiftbench.cli.console import note, write_text
 from shiftbench.cli.console import output as stdout
 from shiftbench.io.paths import Location, place
 
@@ -426,7 +425,7 @@ class TableOptions:
             return
         writers = {"md": table.to_markdown, "csv": table.to_csv, "tex": table.to_latex, "json": table.to_json}
         write = writers[choice(format, ("text", *writers), "--format")]
-        sys.stdout.write(write().rstrip("\n") + "\n")
+        write_text(write(), is_json=format == "json")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from shiftbench.arrays import Pixels
+from shiftbench.errors import visible
 
 #: Longest side of a small image, in pixels.
 LONGEST = 112
@@ -38,8 +39,8 @@ def block(*parts: str) -> str:
 
 
 def text(value: object) -> str:
-    """A value as escaped text."""
-    return escape(str(value))
+    """A value as escaped text, which cannot change the direction of the text around it."""
+    return escape(visible(str(value)))
 
 
 def title(name: str, details: str = "") -> str:

@@ -18,7 +18,7 @@ from graphlib import TopologicalSorter
 from importlib import resources
 from pathlib import Path
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import CONTROL_CHARACTERS, ShiftbenchError, visible
 from shiftbench.io.atomic import write_atomically
 from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.published import Published
@@ -60,9 +60,17 @@ def live_html(title: str) -> bytes:
     return shell.replace(b"<html", f'<html data-live="{LIVE_DATA}"'.encode(), 1)
 
 
+#: Control characters that JSON leaves as they are, written out within its texts.
+_WRITTEN_OUT = {code: json.dumps(visible(chr(code)))[1:-1] for code in CONTROL_CHARACTERS if code >= 127}
+
+
 def page_json(page: Page) -> str:
-    """Raises ValueError for nan and infinity, which JSON does not have."""
-    return json.dumps(page, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_record)
+    """The content of a page, in which no name changes the direction of the text and numbers around it.
+
+    Raises ValueError for nan and infinity, which JSON does not have.
+    """
+    content = json.dumps(page, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_record)
+    return content.translate(_WRITTEN_OUT)
 
 
 def _record(value: object) -> dict[str, object]:
