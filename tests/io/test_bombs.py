@@ -107,7 +107,7 @@ def test_values_of_a_fixed_size_that_expand_too_far(tmp_path: Path, monkeypatch:
 def test_lists_that_expand_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_BATCH_BYTES", 1 << 20)
     numbers = pa.ListArray.from_arrays(
-        pa.array(np.arange(0, 2_000_001, 100_000, np.int32)), np.zeros(2_000_000, np.int32)
+        pa.array(np.arange(0, 2_000_001, 100_000).astype(np.int32)), np.zeros(2_000_000, np.int32)
     )
     path = write(tmp_path / "lists.parquet", {"id": numbers})
     assert parquet.batch_rows(pq.read_metadata(path)) == 2
