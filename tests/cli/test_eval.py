@@ -14,6 +14,7 @@ import pytest
 from typer.testing import Result
 
 import shiftbench as sb
+from shiftbench.cli.eval import _resolve_paths
 from shiftbench.errors import SettingError, ShiftbenchError
 from tests.commands import answer, call, output
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
@@ -370,6 +371,22 @@ def test_data_in_the_place_of_a_model_or_suite_is_named(project: Path, monkeypat
     with pytest.raises(SettingError) as error:
         sb.evaluate(brightest_channel, sb.open_dataset("pictures", labels="folders"))  # type: ignore[arg-type]
     assert error.value.hint == "did you mean data=...?"
+
+
+def test_recorded_names_of_models_lead_to_their_files_from_another_folder(tmp_path: Path) -> None:
+    for name in ("network", "weights.pth", "prompts.txt"):
+        (tmp_path / name).touch()
+    resolved = {
+        "hf:network": f"hf:{tmp_path}/network",
+        "hf:network?prompts=prompts.txt": f"hf:{tmp_path}/network?prompts={tmp_path}/prompts.txt",
+        "hf:org/name?prompts=clip-80": "hf:org/name?prompts=clip-80",
+        "timm:resnet50@weights.pth?num_classes=7": f"timm:resnet50@{tmp_path}/weights.pth?num_classes=7",
+        "timm:resnet50?checkpoint=weights.pth&num_classes=7": (
+            f"timm:resnet50?checkpoint={tmp_path}/weights.pth&num_classes=7"
+        ),
+        "https://host/model.onnx?version=2": "https://host/model.onnx?version=2",
+    }
+    assert _resolve_paths(str(tmp_path), list(resolved)) == list(resolved.values())
 
 
 def test_a_folder_that_is_called_like_a_suite_is_not_taken_for_it(

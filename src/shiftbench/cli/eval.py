@@ -50,6 +50,8 @@ _PATH_ARGUMENTS = (
     "preprocessing",
     "workspace",
 )
+#: Options behind the name of a model, as in ``hf:FOLDER?prompts=FILE``, that name a file.
+_FILE_OPTIONS = ("checkpoint", "prompts")
 #: Recorded arguments that belong to the machine or to the process that ran; a repeated run does not take them over.
 _NOT_REPEATED = ("executor", "workers", "progress", "check")
 #: The options behind an argument of ``evaluate``, where they have other names than the argument.
@@ -353,6 +355,22 @@ def _resolve_paths(folder: str, value: object) -> object:
         return [_resolve_paths(folder, item) for item in value]
     if not isinstance(value, str):
         return value
+    resolved = _resolve_path(folder, value)
+    if resolved != value:
+        return resolved
+    # Options of a model may follow, some of which name files: hf:FOLDER?prompts=FILE.
+    source, question_mark, query = value.partition("?")
+    options = []
+    for option in query.split("&"):
+        key, equals, text = option.partition("=")
+        if key in _FILE_OPTIONS:
+            text = _resolve_path(folder, text)
+        options.append(f"{key}{equals}{text}")
+    return f"{_resolve_path(folder, source)}{question_mark}{'&'.join(options)}"
+
+
+def _resolve_path(folder: str, value: str) -> str:
+    """A text with the path in it joined to the folder; unchanged if no file of that name exists."""
     # A function may follow the path: model.py:factory.
     path, _, _ = value.partition(":")
     if (Path(folder) / path).exists():
