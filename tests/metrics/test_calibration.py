@@ -73,6 +73,10 @@ def sample(n: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
 @pytest.mark.parametrize(("n", "size"), [(1000, 100), (1099, 100), (199, 100), (100, 100), (7, 2), (5, 5), (6, 1)])
 def test_adaptive_bins_in_words(n: int, size: int, p: str, published: bool) -> None:
     confidence, correct = sample(n)
+    if published and n < 2 * size:
+        with raises(ShiftbenchError, found=f"{n} images"):
+            ADAPTIVE[p](confidence, correct, size, published)
+        return
     expected = adaptive_in_words(confidence, correct, size, p, published)
     assert ADAPTIVE[p](confidence, correct, size, published) == pytest.approx(expected, abs=1e-12)
 
@@ -85,14 +89,15 @@ def test_the_published_form_drops_the_most_confident_bin() -> None:
     assert rms_calibration_error(confidence, correct) == pytest.approx(0.99 / math.sqrt(2))
 
 
-def test_fewer_images_than_a_bin() -> None:
+def test_too_few_images_for_the_bins() -> None:
     confidence = [0.9, 0.7, 0.8]
     correct = [True, False, True]
     assert rms_calibration_error(confidence, correct) == pytest.approx(0.8 - 2 / 3)
-    with raises(ShiftbenchError, found="3 images", expected="100 or more"):
+    with raises(ShiftbenchError, found="3 images", expected="200 or more"):
         rms_calibration_error(confidence, correct, published=True)
-    # Up to 199 images there is one bin, and it is not counted.
-    assert rms_calibration_error([0.9] * 150, [False] * 150, published=True) == 0.0
+    # Up to 199 images there is one bin, which is left out: 0 would say that this model is perfectly calibrated.
+    with raises(ShiftbenchError, found="199 images"):
+        rms_calibration_error([0.9] * 199, [False] * 199, published=True)
 
 
 def test_equal_confidences_are_binned_in_the_order_given() -> None:

@@ -25,8 +25,8 @@ from shiftbench.store.workspace import Result, Workspace
 _FROM_CONFIDENCE = ("rms_calibration_error", "rms_calibration_error_published", "mad_calibration_error", "ece")
 _FROM_SCORES = ("classwise_ece", "brier", "nll")
 _PUBLISHED = "rms_calibration_error_published"
-#: Images of an adaptive bin; the published error leaves one bin out, and needs as many images.
-_BIN_SIZE = 100
+#: The published error leaves out one of its bins of 100 images, so it needs two.
+_LEAST_PUBLISHED_IMAGES = 200
 _DIAGRAM_BINS = 10
 _LEGEND = "interval: share that is right; ◇: mean confidence. A mark to the right of its interval is overconfident."
 _WITHOUT_SCORES = "no temperature, classwise_ece, brier or nll, because not all scores were kept (eval --keep-scores)"
@@ -80,8 +80,8 @@ def calibration_table(
                 bins_of[name] = reliability_diagram(confidence, predictions.correct, _DIAGRAM_BINS, level=level)
     if models_without_scores:
         remarks.append(f"{formatting.named(models_without_scores)}: {_WITHOUT_SCORES}")
-    if any(entry.score.n < _BIN_SIZE for entry in entries):
-        remarks.append(f"{_PUBLISHED} needs at least {_BIN_SIZE} images")
+    if any(entry.score.n < _LEAST_PUBLISHED_IMAGES for entry in entries):
+        remarks.append(f"{_PUBLISHED} needs at least {_LEAST_PUBLISHED_IMAGES} images")
     remarks.append(_BINS_NOTE)
     drawings = _diagrams(bins_of)
     table = score_table(in_one_column(entries), title="calibration", remarks=remarks, diagrams=drawings)
@@ -122,7 +122,7 @@ def _before_and_after(title: str, calibrated: Calibrated) -> dict[str, Predictio
 
 def _calibration_metrics(predictions: Predictions) -> list[str]:
     """The metrics that these predictions have enough images and scores for."""
-    enough_images = int(predictions.valid.sum()) >= _BIN_SIZE
+    enough_images = int(predictions.valid.sum()) >= _LEAST_PUBLISHED_IMAGES
     names = [name for name in _FROM_CONFIDENCE if name != _PUBLISHED or enough_images]
     if predictions.scores is not None:
         names += _FROM_SCORES
