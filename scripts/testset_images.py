@@ -173,7 +173,7 @@ def make_project(folder: Path) -> Project:
     """A project with answers of ten annotators, two revisions of a set, marked images and suspected pairs."""
     classes = tuple(ClassDefinition(key, key, DEFINITIONS[key], "https://example.org") for key in SHAPES)
     texts = Instructions(contact="Anna Example, anna@lab.example")
-    configuration = Configuration("shapes", classes, instructions=texts).with_rules(annotators=10)
+    configuration = Configuration("shapes", classes, instructions=texts).with_rules(annotators=10, examples=4)
     configuration = replace(configuration, recruiting=replace(configuration.recruiting, pay_per_task=0.5))
     project = Project.create(folder / "shapes", configuration, database="sqlite")
     import_images(project, str(write_images(folder / "candidates", 110, 1, 0.25)))

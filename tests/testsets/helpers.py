@@ -33,7 +33,7 @@ def on_both_databases(test: T) -> T:
 
 def small_configuration(space: LabelSpace = PETS, **options: Any) -> Configuration:
     configuration = configuration_for(space, "pets", **options)
-    return configuration.with_rules(grid=16, annotators=3, references_per_class=6, lease_minutes=10)
+    return configuration.with_rules(grid=16, annotators=3, references_per_class=6, lease_minutes=10, examples=4)
 
 
 @cache

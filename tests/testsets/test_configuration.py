@@ -94,7 +94,7 @@ def test_files_of_earlier_versions(tmp_path: Path) -> None:
         (cat, ClassDefinition("dog")),
         "animals",
         3,
-        annotation=AnnotationRules(lease_minutes=30),
+        annotation=AnnotationRules(lease_minutes=30, copy_fit="crop", examples=4),
         id="0123456789abcdef",
     )
     write_configuration(tmp_path, configuration)

@@ -68,9 +68,13 @@ class AnnotationRules:
     #: centre of the image; "pad" the whole image on a grey square, whose margins show its aspect ratio; "resize" the
     #: whole image in the aspect ratio that most references have, as in paper 004.
     copy_pixels: Annotated[int, Meta(ge=16)] = 500
-    copy_fit: Literal["crop", "pad", "resize"] = "crop"
+    copy_fit: Literal["crop", "pad", "resize"] = "resize"
     #: Labelled references shown above each grid, from those that are in no grid; 0 for none, as in paper 004.
-    examples: _Natural = 4
+    examples: _Natural = 0
+
+
+#: What earlier versions did, which wrote no such keys: a collection that has begun must not change.
+_EARLIER_RULES = {"copy_fit": "crop", "examples": 4}
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,9 @@ def read_configuration(folder: Path) -> Configuration:
     if "id" not in values:
         # A fresh id would be generated, and would not match the database.
         raise WorkshopError(f"missing key in {path}", found="no id", expected="id")
+    rules = values.get("annotation")
+    if isinstance(rules, dict):
+        values["annotation"] = {**_EARLIER_RULES, **rules}
     return decode(values, Configuration, str(path), WorkshopError)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import Select, case, exists, func, select
+from sqlalchemy import Row, Select, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
+from shiftbench import ShiftbenchError
 from shiftbench.extend.io import seeded_rank
+from shiftbench.extend.jobs import worker_count
 from shiftbench.testsets.configuration import AnnotationRules
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, Image, Mark, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
@@ -66,7 +70,27 @@ def make_tasks(project: Project) -> TasksMade:
                 counts.update(tasks=1, candidates=len(candidates), references=len(controls))
         record(project, session, "tasks", **counts)
         enlarged = _enlarged_shares(session, rules)
+    if counts["tasks"]:
+        make_copies(project)
     return TasksMade(counts["tasks"], counts["candidates"], counts["references"], few_references, enlarged)
+
+
+def make_copies(project: Project) -> None:
+    """Make the missing copies of all images in grids, so that annotators need not wait for them."""
+    query = select(Image.digest, Image.suffix).where(
+        exists().where(PoolEntry.image_id == Image.id, Slot.entry_id == PoolEntry.id)
+    )
+    with project.reading() as session:
+        images = session.execute(query.order_by(Image.id)).all()
+
+    def make(image: Row[tuple[str, str]]) -> None:
+        # An image that cannot be read is reported by `verify`, and to whoever opens it.
+        with suppress(OSError, ShiftbenchError):
+            project.images.copy(image.digest, image.suffix)
+
+    with ThreadPoolExecutor(worker_count(None)) as threads:
+        for _ in threads.map(make, images):
+            pass
 
 
 def _new_candidates() -> Select[int]:

@@ -131,7 +131,7 @@ def queries_command(
     after ImageNet was collected. For classes that need more candidates: step 1 also adds a word of the parent class
     that appears in the definition, 2 doubles the images, 3 adds a year, 4 joins compound words, 5 adds --alternative.
 
-    Save the answers of flickr.photos.search as JSON in one folder per class, and import them with flickr:FOLDER.
+    `search` asks Flickr for the queries of the file, and saves the answers for `import flickr:FOLDER`.
 
     \b
     Examples:
@@ -167,6 +167,33 @@ def queries_command(
             alternatives=by_hand,
         )
     table.show(plan)
+
+
+@app.command("search")
+def search_command(
+    at: ProjectOptions,
+    plan: Annotated[Path, typer.Argument(help="Query plan (.csv), written by `queries`.")],
+    answers: Annotated[Path, typer.Argument(help="Folder for Flickr's answers, a folder per class.")],
+    *,
+    table: TableOptions,
+) -> None:
+    """Search Flickr for the queries of a plan, with the API key of your account in SHIFTBENCH_FLICKR_KEY.
+
+    Answers are saved as JSON with licence, author and dates; no image is fetched. One request at a time, one second
+    apart (SHIFTBENCH_DOWNLOAD_PAUSE). If interrupted, rerun the same command; it resumes.
+
+    \b
+    Examples:
+      shiftbench testset queries photos -o queries.csv
+      shiftbench testset search photos queries.csv answers/
+      shiftbench testset import photos flickr:answers/ --since 2012-07-11 --until 2013-07-11
+    """
+    from shiftbench.testsets.pool.flickr import read_plan, search_flickr, search_table
+
+    with at.opened() as project, stoppable():
+        outcomes = search_flickr(project, read_plan(plan, project), answers)
+    table.show(search_table(outcomes))
+    say(f"next: {shell_command('testset', 'import', at.folder, f'flickr:{answers}')}")
 
 
 @app.command("filter")
