@@ -21,6 +21,12 @@ from numpy.typing import NDArray
 
 from benchmarks.gate import simulated
 from benchmarks.gate_cells import cells_text, simulate_cells
+from benchmarks.interval_coverage import (
+    confidence_text,
+    differences_text,
+    simulate_confidence,
+    simulate_differences,
+)
 from benchmarks.page import RESULTS, table
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
@@ -335,6 +341,8 @@ class Section:
 
 SECTIONS: Mapping[str, Section] = {
     "means": Section("Means over settings: mean error, mCE, relative mCE", simulate_means, means_text),
+    "differences": Section("Differences of two models", simulate_differences, differences_text),
+    "confidence": Section("Confidence and detection", simulate_confidence, confidence_text),
     "gate": Section("Verdicts of gates", simulate_gates, gates_text),
     "cells": Section("Gates with a limit of forward passes", simulate_cells, cells_text),
     "drift": Section("Gates of many commits", simulate_drift, drift_text),

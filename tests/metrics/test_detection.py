@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -131,16 +132,19 @@ def test_intervals_resample_each_set_by_itself() -> None:
         y = b[rng.integers(0, 25, 25)]
         draws.append([aupr(x, y), auroc(x, y), fpr95(x, y)])
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    assert [score.low for score in found.scores()] == pytest.approx(list(low))
-    assert [score.high for score in found.scores()] == pytest.approx(list(high))
+    assert [score.low for score in found.scores()[:2]] == pytest.approx(list(low[:2]))
+    assert [score.high for score in found.scores()[:2]] == pytest.approx(list(high[:2]))
     assert [score.value for score in found.scores()] == pytest.approx([aupr(a, b), auroc(a, b), fpr95(a, b)])
     assert found.aupr.n == 85 and found.auroc.higher_is_better and not found.fpr95.higher_is_better
 
 
 def test_perfect_separation_is_not_certainty() -> None:
+    many = detection_scores(np.zeros(100), np.ones(80), resamples=20)
+    assert (many.fpr95.low, many.fpr95.high) == pytest.approx((0.0, clopper_pearson(0, 100).high))
+    # All of 40 images may be above the threshold that finds 95 % of images like them.
     found = detection_scores(np.zeros(100), np.ones(40), resamples=20)
+    assert (found.fpr95.low, found.fpr95.high) == (0.0, 1.0)
     assert (found.auroc.low, found.auroc.high) == pytest.approx((clopper_pearson(40, 40).low, 1.0))
-    assert (found.fpr95.low, found.fpr95.high) == (0.0, clopper_pearson(0, 100).high)
     # As many in-images as may have been missed, 3.6 of 100, set above all out-images.
     three, four = (aupr(np.repeat([0, 2], [100 - k, k]), np.linspace(1, 1.5, 40)) for k in (3, 4))
     assert four < found.aupr.low < three < found.aupr.high == 1.0
@@ -212,3 +216,15 @@ def test_probabilities_have_no_energy() -> None:
     with pytest.raises(ShiftbenchError, match="needs logits"):
         detect(found, found, "energy")
     assert detect(found, found, "entropy", resamples=10).auroc.value == 0.5
+
+
+@pytest.mark.parametrize(("ins", "outs"), [(100, 20), (300, 100)])
+def test_intervals_of_fpr95_hold_the_truth(ins: int, outs: int) -> None:
+    """Percentiles of a bootstrap covered 78 % of the first case."""
+    rng = np.random.default_rng(5)
+    truth = scipy.stats.norm.sf(scipy.stats.norm.ppf(0.05) + 2)
+    held = 0
+    for _ in range(60):
+        score = detection_scores(rng.normal(size=ins), rng.normal(2, size=outs), resamples=5).fpr95
+        held += score.low <= truth <= score.high
+    assert held >= 54

@@ -10,6 +10,7 @@ same number of images and the same bins only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -22,9 +23,16 @@ from shiftbench.errors import ShiftbenchError, check_integer
 from shiftbench.metrics import arrays
 from shiftbench.metrics.accuracy import hits as top1_hits
 from shiftbench.metrics.base import MetricFunction, Needs, Score, metric
+from shiftbench.metrics.bootstrap import (
+    EXACT_BOUND,
+    draw_counts,
+    resampled_blocks,
+    resampled_means,
+    resampled_score,
+    unseen_share,
+)
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
-from shiftbench.metrics.bootstrap import draw_counts, resampled_blocks, resampled_means, resampled_score, unseen_share
-from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.intervals import Interval, clopper_pearson, ratio_interval, share_interval
 from shiftbench.store.predictions import Predictions
 
 #: How the gaps of the bins become one number: root mean square, mean, largest.
@@ -555,26 +563,56 @@ def _mean(losses: FloatArray) -> _Resampled:
     return _Resampled(float(losses.mean()), draws, {})
 
 
-@_resampled_metric("aurra", higher_is_better=True)
-def _aurra(predictions: Predictions, level: float) -> _Resampled:
+@metric("aurra", unit="%", higher_is_better=True)
+def _aurra(predictions: Predictions, *, level: float = 0.95) -> Score:
     """Area under the response-rate accuracy curve: accuracy on the most confident images, over all rates."""
+    if not predictions.valid.any():
+        return _score("aurra", math.nan, Interval(0.0, 1.0), predictions, level)
     hits = _hits_by_confidence(*_confidences(predictions)).astype(np.float64)
-    # What the i-th most confident image adds if it is right: (1/i + 1/(i+1) + ... + 1/n) / n.
-    weights = np.ascontiguousarray(np.cumsum(1.0 / np.arange(len(hits), 0, -1))[::-1]) / len(hits)
-    draws = resampled_blocks(lambda counts: np.einsum("di,i->d", _drawn(hits, counts), weights), len(hits))
-    # A share q of unseen errors costs most if they are the most confident ones: q + q log(1/q) of the area.
-    q = unseen_share(len(hits), level)
-    return _Resampled(float(hits @ weights), draws, {"reach": q - q * float(np.log(q))})
+    n = len(hits)
+    if hits.min() == hits.max():
+        value = float(hits[0])
+        # A share q of unseen errors costs most if they are the most confident ones: q + q log(1/q) of the area.
+        share = unseen_share(n, level)
+        reach = share - share * math.log(share)
+        bound = Interval(max(0.0, value - reach), min(1.0, value + reach))
+        return _score("aurra", value, bound, predictions, level, EXACT_BOUND)
+    inverse_ranks = 1.0 / np.arange(1, n + 1)
+    accuracies = np.cumsum(hits) * inverse_ranks
+    # An image changes the accuracy at every rate at which it is answered, and the rates of the less confident ones.
+    by_answer = hits * np.cumsum(inverse_ranks[::-1])[::-1]
+    by_rate = np.cumsum((accuracies * inverse_ranks)[::-1])[::-1]
+    value = float(accuracies.mean())
+    return _score("aurra", value, share_interval(value, by_answer - by_rate, level), predictions, level)
 
 
-@_resampled_metric("soft_f1", higher_is_better=True)
-def _soft_f1(predictions: Predictions, level: float) -> _Resampled:
+@metric("soft_f1", unit="%", higher_is_better=True)
+def _soft_f1(predictions: Predictions, *, level: float = 0.95) -> Score:
     """F1 of finding one's own errors, 1 - confidence being a soft verdict "wrong"."""
-    conf, hits = _confidences(predictions)
-    doubt = 1.0 - conf
+    if not predictions.valid.any():
+        return _score("soft_f1", math.nan, Interval(0.0, 1.0), predictions, level)
+    confidence, hits = _confidences(predictions)
+    doubt = 1.0 - confidence
     wrong = (~hits).astype(np.float64)
-    fractions = np.stack([2.0 * doubt * wrong, doubt + wrong], axis=1)
-    with np.errstate(invalid="ignore"):
-        numerator, denominator = fractions.mean(axis=0)
-        draws = resampled_means(fractions, resamples=RESAMPLES)
-        return _Resampled(float(np.divide(numerator, denominator)), draws[:, 0] / draws[:, 1], {})
+    numerators = 2.0 * doubt * wrong
+    denominators = doubt + wrong
+    total = float(denominators.sum())
+    if total <= 0:
+        return _score("soft_f1", math.nan, Interval(0.0, 1.0), predictions, level)
+    # One more image is most likely wrong where the doubts are.
+    typical_doubt = float(doubt @ doubt) / max(float(doubt.sum()), 1e-12)
+    ends = ratio_interval(numerators, denominators, typical_doubt, level)
+    return _score("soft_f1", float(numerators.sum()) / total, ends, predictions, level)
+
+
+def _score(
+    name: str,
+    value: float,
+    ends: Interval,
+    predictions: Predictions,
+    level: float,
+    method: str = "Student's over images, on the logit scale",
+) -> Score:
+    """A score whose interval does not come from resampling."""
+    n = int(predictions.valid.sum())
+    return Score(name, value, *ends, n, level, method, predictions.provenance, higher_is_better=True)

@@ -17,6 +17,7 @@ entropy       -sum_k p_k log p_k
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -29,6 +30,7 @@ from shiftbench.metrics import arrays
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
 from shiftbench.metrics.bootstrap import draw_counts, resampled_score, unseen_share
+from shiftbench.metrics.intervals import Interval, clopper_pearson
 from shiftbench.store.predictions import Predictions
 
 _RECALL = 0.95
@@ -121,7 +123,8 @@ def detection_scores(
 ) -> Detection:
     """AUPR, AUROC and FPR95 with intervals; ``published`` concerns FPR95 only.
 
-    The bootstrap draws in- and out-images separately, each set at its own size: their ratio is the
+    The interval of FPR95 is exact for its threshold, a quantile of few out-images, and for the share above it. The
+    bootstrap of the others draws in- and out-images separately, each set at its own size: their ratio is the
     benchmark's choice, not chance.
 
     Args:
@@ -146,6 +149,8 @@ def detection_scores(
     draws = np.array([ranking.values(published, rng) for _ in range(resamples)]).reshape(resamples, 3)
     # Where the sets lie wholly apart: how much a share of in-images not seen yet could cost.
     share = unseen_share(ins, level)
+    in_vector = arrays.real_vector("in_scores", in_scores)
+    rate = _rate_interval(values[2], in_vector, np.sort(arrays.real_vector("out_scores", out_scores)), level)
     ranks = np.arange(1, outs + 1)
     aupr_reach = float((1 - ranks / (ranks + share * ins)).mean())
     auroc_reach = unseen_share(min(ins, outs), level)
@@ -166,9 +171,46 @@ def detection_scores(
     return Detection(
         score(0, "aupr", aupr_reach),
         score(1, "auroc", auroc_reach),
-        score(2, "fpr95", share, higher_is_better=False),
+        Score(
+            "fpr95",
+            values[2],
+            *rate,
+            ins + outs,
+            level,
+            "exact for the threshold and for the in-images above it",
+            provenance,
+            higher_is_better=False,
+        ),
         ins,
         outs,
+    )
+
+
+def _rate_interval(rate: float, in_scores: FloatArray, out_scores: FloatArray, level: float) -> Interval:
+    """The interval of FPR95: of the threshold by order statistics, of the share above it by Clopper and Pearson.
+
+    The threshold is the 5 % quantile of the out-images' scores, which are sorted. Fewer than 72 of them may all be
+    above it with a probability of more than 2.5 %: the upper end is then 1.
+    """
+    from scipy.special import bdtr
+
+    count = len(out_scores)
+    tail = (1 - level) / 2
+    below = np.asarray(bdtr(np.arange(count + 1), count, 1 - _RECALL))
+    fewest = int(np.searchsorted(below, tail, side="right"))
+    most = int(np.searchsorted(below, 1 - tail, side="left"))
+    highest_rate = 1.0
+    if fewest:
+        highest_rate = float(np.mean(in_scores >= out_scores[fewest - 1]))
+    lowest_rate = 0.0
+    if most < count:
+        lowest_rate = float(np.mean(in_scores >= out_scores[most]))
+    exact = clopper_pearson(rate * len(in_scores), len(in_scores), level)
+    by_threshold_below = max(0.0, rate - lowest_rate)
+    by_threshold_above = max(0.0, highest_rate - rate)
+    return Interval(
+        max(0.0, rate - math.hypot(rate - exact.low, by_threshold_below)),
+        min(1.0, rate + math.hypot(exact.high - rate, by_threshold_above)),
     )
 
 

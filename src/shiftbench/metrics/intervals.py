@@ -20,6 +20,8 @@ from shiftbench.errors import ShiftbenchError
 _MOST_IMAGES = 10**12
 #: Steps of a search by halving: the ends are then exact to the digits that are shown.
 _HALVINGS = 40
+#: A variance that one image decides has not fewer degrees of freedom than this.
+_FEWEST_FREEDOM = 2.0
 #: By this factor a number of images grows that has not enough power yet.
 _NEXT_SIZE = 1.01
 
@@ -135,6 +137,72 @@ def mean_share_intervals(means: ArrayLike, squares: ArrayLike, n: int, level: fl
     low = expit(logit(inside) - half_width)
     high = expit(logit(inside) + half_width)
     return Intervals(np.minimum(low, values), np.maximum(high, values))
+
+
+def share_interval(value: float, influence: FloatArray, level: float = 0.95) -> Interval:
+    """Student's interval, on the logit scale, of a number between 0 and 1 that each image moves by its influence.
+
+    As ``mean_share_intervals``, with degrees of freedom by the kurtosis of the influences: the few wrong images
+    may decide nearly all of the variance.
+
+    Args:
+        value: The number.
+        influence: By how much each image moves it, times the number of images.
+        level: Confidence level of the interval.
+
+    Example:
+        >>> low, high = share_interval(0.9, np.repeat([-0.9, 0.1], [10, 90]))
+        >>> f"[{low:.3f}, {high:.3f}]"
+        '[0.816, 0.944]'
+    """
+    from scipy.special import expit, logit, stdtrit
+
+    _check_level(level)
+    n = len(influence)
+    shrunk = (n * value + 0.5) / (n + 1)
+    squares = np.square(influence)
+    total = float(squares.sum())
+    added = ((1 - shrunk) ** 2 + shrunk**2) / 2
+    error = math.sqrt(total + added) / n
+    half_width = float(stdtrit(_freedom(squares), (1 + level) / 2)) * error / (shrunk * (1 - shrunk))
+    low = float(expit(logit(shrunk) - half_width))
+    high = float(expit(logit(shrunk) + half_width))
+    return Interval(min(low, value), max(high, value))
+
+
+def _freedom(squares: FloatArray) -> float:
+    """Degrees of freedom of a sum of squares, as many as normal numbers of this kurtosis have (Satterthwaite)."""
+    total = float(squares.sum())
+    if total <= 0:
+        return _FEWEST_FREEDOM
+    by_kurtosis = 3 * total**2 / float(np.square(squares).sum())
+    return max(_FEWEST_FREEDOM, min(by_kurtosis, float(np.count_nonzero(squares))))
+
+
+def ratio_interval(numerators: FloatArray, denominators: FloatArray, added: float, level: float = 0.95) -> Interval:
+    """The interval of a ratio of two sums over images, between 0 and 1, as ``share_interval``.
+
+    Args:
+        numerators: What each image adds above.
+        denominators: What each image adds below.
+        added: What one more image would add above if it counted, and below beside 1; it is added half.
+        level: Confidence level of the interval.
+    """
+    from scipy.special import expit, logit, stdtrit
+
+    above = float(numerators.sum()) + added
+    below = float(denominators.sum()) + added + 0.5
+    ratio = above / below
+    counted = 2 * added - ratio * (added + 1)
+    not_counted = -ratio * added
+    half = math.sqrt((counted**2 + not_counted**2) / 2)
+    squares = np.square(np.append(numerators - ratio * denominators, half))
+    error = math.sqrt(float(squares.sum())) / below
+    half_width = float(stdtrit(_freedom(squares), (1 + level) / 2)) * error / (ratio * (1 - ratio))
+    value = float(numerators.sum() / denominators.sum())
+    low = float(expit(logit(ratio) - half_width))
+    high = float(expit(logit(ratio) + half_width))
+    return Interval(min(low, value), max(high, value))
 
 
 def difference_of_shares(
