@@ -1,7 +1,7 @@
-"""Registrations of the two workshops, ``testsets`` and ``hardening``.
+"""Registrations of the plug-ins of this package: the workshops ``testsets`` and ``hardening``, and ``bridges``.
 
-Loaded through the entry point group ``shiftbench.plugins``, as a third party's module would be. It imports a workshop
-only when something of it is asked for, so that a plain evaluation loads neither.
+Loaded through the entry point group ``shiftbench.plugins``, as a third party's module would be. It imports a plug-in
+only when something of it is asked for, so that a plain evaluation loads none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from shiftbench.datasets import DatasetKind, dataset_kinds
 from shiftbench.extend.io import Location
 from shiftbench.extend.shifts import Draws
 from shiftbench.extend.types import AskedSpace, Pixels
+from shiftbench.integrations import Sink, sinks
 from shiftbench.settings import SuiteOptions, suites
 from shiftbench.shifts import corruption
 
@@ -89,3 +90,19 @@ def testset(folder: str) -> Callable[[SuiteOptions], list[Setting]]:
         return testset_settings(folder)
 
     return build
+
+
+@sinks.register("jsonl")
+def json_lines_sink(target: str) -> Sink:
+    """A file of JSON lines: jsonl:FILE."""
+    from shiftbench.bridges.sinks import JsonLinesSink
+
+    return JsonLinesSink(target)
+
+
+@sinks.register("trackio")
+def trackio_sink(project: str) -> Sink:
+    """A project of Trackio: trackio:PROJECT."""
+    from shiftbench.bridges.sinks import TrackioSink
+
+    return TrackioSink(project)

@@ -75,6 +75,12 @@ def load_keras(target: str, options: Options) -> Classifier:
     )
 
 
+def from_keras(model: keras.Model, options: Options) -> Classifier:
+    """A model object of Keras on torch; its input states size, channels and layout."""
+    _import_keras()
+    return from_module(model, options, known_input=_known_input(model, options.name or type(model).__name__))
+
+
 def _import_keras() -> ModuleType:
     """Keras on torch: the backend must be chosen before it is imported."""
     import_torch()

@@ -307,6 +307,8 @@ def from_object(model: Any, options: Options) -> Classifier:
         options = options.over(_module("configs").understood(model.image_processor))
         model = model.model
     bases = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
+    if "keras.src.models.model.Model" in bases:
+        return _module("keras_").from_keras(model, options)  # type: ignore[no-any-return]
     if "torch.nn.modules.module.Module" in bases:
         return _module("torch_").from_module(model, options)  # type: ignore[no-any-return]
     if any(hasattr(model, method) for method in ("predict_proba", "decision_function")):

@@ -3,6 +3,8 @@ from shiftbench.studies.base import check_unique as check_unique
 from shiftbench.studies.base import count_of as count_of
 from shiftbench.studies.fits import Line as Line
 from shiftbench.studies.gate import GateResult as GateResult
+from shiftbench.studies.gate import Policy as Policy
+from shiftbench.studies.gate import Rule as Rule
 from shiftbench.studies.gate import judge_by_default_policy as judge_by_default_policy
 from shiftbench.studies.hypotheses import Evidence as Evidence
 from shiftbench.studies.hypotheses import HitData as HitData

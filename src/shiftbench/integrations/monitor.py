@@ -312,6 +312,26 @@ class Monitor:
 
         return LightningCallback()
 
+    def keras_callback(self) -> Any:
+        """A callback for ``fit`` of Keras 3 on torch: evaluates at the end of epochs and adds to the logs.
+
+        ``History`` gets the metrics, and ``ModelCheckpoint(monitor=...)`` and ``EarlyStopping`` behind it in the list
+        of callbacks can use them. Epochs are counted from 0.
+        """
+        monitor = self
+        library = required("keras", "keras", "a callback for Keras")
+
+        class KerasCallback(library.callbacks.Callback):  # type: ignore[misc, name-defined]
+            def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+                metrics = monitor._prefixed(monitor(self.model, epoch))
+                if logs is not None:
+                    logs.update(metrics)
+
+            def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+                monitor.close()
+
+        return KerasCallback()
+
     def trainer_callback(self) -> Any:
         """A callback for the Trainer of transformers: evaluates at the end of epochs and adds to its log history.
 

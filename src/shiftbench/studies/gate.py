@@ -829,12 +829,12 @@ def judged_result(
 
 
 def judge_by_default_policy(
-    workspace: Workspace, candidate: Sequence[Result], baseline: Sequence[Result]
+    workspace: Workspace, candidate: Sequence[Result], baseline: Sequence[Result], policy: Policy = DEFAULT_POLICY
 ) -> GateResult:
-    """The verdict of the default policy on the results of two models of a workspace."""
+    """The verdict of a policy, by default the default one, on the results of two models of a workspace."""
     predictions = {result.setting: workspace.read(result, top_k=1, scores=False) for result in baseline}
     settings, notes = paired_settings(workspace, candidate, predictions)
-    return judge(settings, DEFAULT_POLICY, candidate[0].title, baseline[0].title, notes)
+    return judge(settings, policy, candidate[0].title, baseline[0].title, notes)
 
 
 def _checks(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Iterator[Check]:
