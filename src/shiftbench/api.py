@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -431,7 +431,7 @@ class Run(StoredResults):
         facts = self.model_facts()
         scores = []
         for model, setting, score in self.shown_scores(level=level):
-            scores.append({"classifier": model, "setting": setting, **score.as_dict(), **facts[model]})
+            scores.append({"classifier": model, "setting": setting, **score.as_dict(), **asdict(facts[model])})
         return {
             "workspace": str(self.workspace.root),
             "scores": scores,

@@ -149,7 +149,7 @@ def test_a_later_run_that_gives_the_preprocessing_confirms_it(workspace: Path, m
     assumed = sb.load_classifier(darkest_channel, labels=COLOURS, name="dark")
     given = sb.load_classifier(darkest_channel, labels=COLOURS, name="dark", preprocessing=assumed.preprocessing)
     run = evaluate(made.parent / "pictures", workspace, classifier=given)
-    assert run.model_facts()["dark"]["assumed"] == []
+    assert run.model_facts()["dark"].assumed == []
     assert "†" not in output("table", "-w", workspace)
 
 

@@ -71,7 +71,7 @@ def test_conversions_are_counted_by_kind_and_strict_until_they_are_stated(photos
         assert count in str(warning)
     assert "0.png" not in str(warning)
     [facts] = run.model_facts().values()
-    assert facts["assumed"] == ["exif", "alpha"]
+    assert facts.assumed == ["exif", "alpha"]
     assert "†" in str(run.table()) and "exif and alpha of" in str(run.table())
     assert len([problem for problem in run.problems() if problem["action"] == "converted"]) == 8
     with pytest.raises(sb.StrictRunError) as failed:

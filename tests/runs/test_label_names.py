@@ -136,7 +136,7 @@ def test_results_of_version_2_are_found_again(root: Path, tmp_path: Path) -> Non
     # Their former ids are accepted, and what their runs had to assume is still known.
     for hash_of_version in former:
         assert len(sb.Run.open(tmp_path / "w", [f"light@{hash_of_version}"]).results) == 1
-    assert run.model_facts()["light"]["assumed"] == ["crop"]
+    assert run.model_facts()["light"].assumed == ["crop"]
     for labels, made in (("folders", first), (root / "classes.txt", second)):
         again = evaluate(root, "folder", tmp_path / "w", labels)
         assert [result.key for result in again.results] == [made.results[0].key]

@@ -192,8 +192,8 @@ def scores_to_arrow(results: StoredResults, rows: Iterable[ScoreRow]) -> pa.Tabl
                 "family": row.family,
                 "corruption": row.corruption,
                 "severity": row.severity,
-                "model_id": facts["id"],
-                "assumed": ", ".join(facts["assumed"] or ()),
+                "model_id": facts.id,
+                "assumed": ", ".join(facts.assumed or ()),
                 "training_images": training_images.get((row.model, row.setting)),
             }
         )
@@ -207,7 +207,7 @@ def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
     check_integer("top_k", top_k)
     if not results.results:
         raise ShiftbenchError("no results, so no predictions")
-    assumed = {title: ", ".join(facts["assumed"] or ()) for title, facts in results.model_facts().items()}
+    assumed = {title: ", ".join(facts.assumed or ()) for title, facts in results.model_facts().items()}
     return pa.concat_tables([_predictions(results, result, top_k, assumed[result.title]) for result in results.results])
 
 

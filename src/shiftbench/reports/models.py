@@ -28,7 +28,7 @@ from shiftbench.reports.table import (
     interval_chart,
     keys_of,
 )
-from shiftbench.runs.results import StoredResults
+from shiftbench.runs.results import ModelFacts, StoredResults
 from shiftbench.store.models import ModelVersion, differences
 from shiftbench.store.run_records import RunRecord, is_alive, mixed_versions, shown_date
 from shiftbench.store.spec import ResultSpec
@@ -41,8 +41,6 @@ TRAINED = "‡"
 _NOT_RECORDED = "not recorded"
 #: Scores of a history that get a column; JSON has all.
 _MAX_HISTORY_COLUMNS = 4
-
-ModelFacts = Mapping[str, Mapping[str, Any]]
 
 
 def with_models(table: Table, run: StoredResults) -> Table:
@@ -60,43 +58,50 @@ def with_models(table: Table, run: StoredResults) -> Table:
         completed: dict[str, object] = {}
         for key, value in table.data.items():
             if isinstance(value, ModelRecords):
-                value = replace(value, rows=[_with_facts(row, value.models, facts) for row in value.rows])
+                value = replace(value, rows=[_with_facts(row, value.models, facts) for row in value.as_rows])
             completed[key] = value
-        completed["notes"] = [*table.data.get("notes", []), *notes]
+        data_notes = table.data.get("notes", [])
+        assert isinstance(data_notes, list)
+        completed["notes"] = [*data_notes, *notes]
         table.data = completed
     return table
 
 
-def _complete(table: Table, facts: ModelFacts) -> set[str]:
+def _complete(table: Table, facts: Mapping[str, ModelFacts]) -> set[str]:
     """Add facts and marks to a table and its parts; returns the models in it."""
     columns = [column.key for column in table.columns if column.kind == "model"]
     marks = _marks(facts)
     models: set[str] = set()
     marked_rows: list[Row] = []
     for row in table.shown:
-        titles = {key: row[key] for key in columns if isinstance(row.get(key), str)}
-        models.update(titles.values())
-        marked_rows.append(
-            {**row, **{key: Name(title, marks[title]) for key, title in titles.items() if title in marks}}
-        )
+        marked_row = dict(row)
+        for key in columns:
+            title = row.get(key)
+            if isinstance(title, str):
+                models.add(title)
+                if title in marks:
+                    marked_row[key] = Name(title, marks[title])
+        marked_rows.append(marked_row)
     table.shown = marked_rows
     model_keys = table.model_keys
     table.rows = [_with_facts(row, model_keys, facts) for row in table.rows]
     csv_keys = table.csv_keys
     for prefix in model_keys.values():
-        csv_keys += [f"{prefix}id", f"{prefix}assumed", f"{prefix}training_images"]
+        csv_keys += [f"{prefix}{fact}" for fact in keys_of(ModelFacts)]
     table.keys = csv_keys
     for part in table.parts:
         models |= _complete(part, facts)
     return models
 
 
-def _with_facts(row: Row, models: Mapping[str, str], facts: ModelFacts) -> Row:
+def _with_facts(row: Row, models: Mapping[str, str], facts: Mapping[str, ModelFacts]) -> Row:
     """The row with the facts of the models in these of its fields, under keys that begin as ``models`` says."""
     completed = dict(row)
     for key, prefix in models.items():
-        for fact, value in facts.get(row[key], {}).items():
-            completed[f"{prefix}{fact}"] = value
+        title = row[key]
+        if isinstance(title, str) and title in facts:
+            for fact, value in as_row(facts[title]).items():
+                completed[f"{prefix}{fact}"] = value
     return completed
 
 
@@ -158,14 +163,14 @@ def figure_marks(run: StoredResults) -> tuple[dict[str, str], list[str]]:
     return marks, [*mark_notes(run, run.results), *design_notes(run.results)]
 
 
-def _marks(facts: ModelFacts) -> dict[str, str]:
+def _marks(facts: Mapping[str, ModelFacts]) -> dict[str, str]:
     """The marks of each model that has any, by title."""
     marks: dict[str, str] = {}
     for title, model_facts in facts.items():
         mark = ""
-        if model_facts["assumed"]:
+        if model_facts.assumed:
             mark += ASSUMED
-        if model_facts["training_images"]:
+        if model_facts.training_images:
             mark += TRAINED
         if mark:
             marks[title] = mark

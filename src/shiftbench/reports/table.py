@@ -7,12 +7,13 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.grouping import by_key
@@ -29,7 +30,7 @@ Row = Mapping[str, Any]
 class Record(Protocol):
     """A row as the code that computes it sees it: a dataclass, whose fields are the keys of JSON and CSV."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
 def keys_of(record: type[Record]) -> list[str]:
@@ -132,9 +133,11 @@ class Column:
         if isinstance(value, Number):
             return self._number(value)
         if self.ends is None:
-            return self._number(Number(value))
+            return self._number(Number(_number_in(value)))
         low_key, high_key = self.ends
-        return self._number(Number(value, row.get(low_key), row.get(high_key)))
+        low = _number_in(row.get(low_key))
+        high = _number_in(row.get(high_key))
+        return self._number(Number(_number_in(value), low, high))
 
     def _number(self, number: Number) -> CellText:
         places = self.places if number.places is None else number.places
@@ -149,18 +152,32 @@ class Column:
             value = formatting.number(float(number.value) * self.times, places, "", signed=signed)
         return CellText(value, interval, number.bold, number.mark)
 
-    def _plain(self, value: Any) -> str:
+    def _plain(self, value: object) -> str:
         if value == "" or (value is None and self.is_text):
             return ""
         if value is None:
             return formatting.MISSING
-        if self.kind == "p":
-            return formatting.p_value(float(value))
-        if self.kind == "rank":
-            return f"{int(value):+d}" if int(value) else "0"
-        if self.kind == "count":
-            return formatting.count(int(value))
+        if self.kind in ("p", "rank", "count"):
+            number = _number_in(value)
+            assert number is not None
+            return self._plain_number(number)
         return formatting.one_line(str(value))
+
+    def _plain_number(self, number: float) -> str:
+        if self.kind == "p":
+            return formatting.p_value(number)
+        if self.kind == "rank":
+            return f"{int(number):+d}" if int(number) else "0"
+        return formatting.count(int(number))
+
+
+def _number_in(value: object) -> float | None:
+    """A number of a row; None where it has none. A text is not read as a number, but refused."""
+    if value is None or isinstance(value, float | int):
+        return value
+    if isinstance(value, np.number):
+        return float(value)
+    raise TypeError(f"a cell of numbers holds {value!r}")
 
 
 def columns_of(table: str, *, times: float = 100.0, **headings: str) -> list[Column]:
@@ -200,8 +217,12 @@ class ModelRecords:
     ``models`` maps each such field to what the keys of the model's id and facts begin with.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[Row] | Sequence[Record]
     models: Mapping[str, str] = field(default_factory=_one_model)
+
+    @property
+    def as_rows(self) -> list[dict[str, object]]:
+        return [dict(as_row(row)) for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -302,7 +323,7 @@ class Table:
         remarks: Sequence[str] = (),
         parts: Sequence[Table] = (),
         diagrams: Sequence[Diagram] = (),
-        data: dict[str, Any] | None = None,
+        data: Mapping[str, object] | None = None,
         keys: Sequence[str] | None = None,
         turned: str = "",
         heading: int = 0,
@@ -321,7 +342,7 @@ class Table:
         self.remarks = list(remarks)
         self.parts = list(parts)
         self.diagrams = list(diagrams)
-        self.data = data
+        self.data = None if data is None else dict(data)
         #: Columns of the CSV file, where they are not those that people see.
         self.keys = keys
         #: What the columns are, if all hold the same kind of number: then rows and columns can change places.
@@ -412,9 +433,9 @@ class Table:
         """All numbers as JSON-able data; None where a number is not defined."""
         if self.data is None:
             return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": self.notes}
-        values = {}
+        values: dict[str, object] = {}
         for key, value in self.data.items():
-            values[key] = [dict(row) for row in value.rows] if isinstance(value, ModelRecords) else value
+            values[key] = value.as_rows if isinstance(value, ModelRecords) else value
         return values
 
     def to_json(self, path: str | Path | None = None) -> str:

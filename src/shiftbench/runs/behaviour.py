@@ -10,7 +10,6 @@ runs begin at once. During a run, ``ModelWatch`` compares again, in every worker
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -200,7 +199,7 @@ def _stored_specs(workspace: Workspace, name: str) -> Iterator[ResultSpec]:
     for _, _, path in workspace.prediction_files([name]):
         with suppress(FileNotFoundError, StoreError):
             if path.stem in catalogue:
-                yield ResultSpec.from_json(json.loads(catalogue[path.stem]))
+                yield catalogue[path.stem]
             else:
                 yield read_spec(path)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import or_
 from statistics import fmean
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import NamedTuple, Self, TypeVar, cast
 
 from shiftbench.datasets.images import ALPHA_DROPPED, ALPHA_LAID, EXIF_APPLIED, EXIF_IGNORED, conversion_kinds
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, argument, listed
@@ -63,6 +63,17 @@ _TREATMENTS = (
         "alpha", "drop", "alpha=white, alpha=black or alpha=drop", "alpha=white", {"drop": ALPHA_DROPPED, **ALPHA_LAID}
     ),
 )
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known of a model beside its scores; tables and data frames show it with them."""
+
+    id: str
+    #: Facts that nobody gave and no file states; None where that was not recorded.
+    assumed: Sequence[str] | None
+    #: How many images of which datasets it was trained on.
+    training_images: Sequence[str] = ()
 
 
 class StoredResults:
@@ -131,18 +142,17 @@ class StoredResults:
         """What the records of runs say about these results; nothing in workspaces of version 0.1."""
         return RunHistory.of(self.workspace, self.models.current_hashes)
 
-    def model_facts(self) -> dict[str, dict[str, Any]]:
-        """By title of a model: its id, what was assumed about it (None where that was not recorded), and the datasets
-        with images that it was trained on."""
+    def model_facts(self) -> dict[str, ModelFacts]:
+        """What is known of each model, by its title."""
         assumed = {version: list(facts) for version, facts in self.assumed_facts().items()}
         training_images = self._training_images(self.results)
-        facts: dict[str, dict[str, Any]] = {}
+        facts: dict[str, ModelFacts] = {}
         for title, model in self.models.titles.items():
-            facts[title] = {
-                "id": model.id,
-                "assumed": assumed.get(model.record.version),
-                "training_images": training_images.get(title, []),
-            }
+            facts[title] = ModelFacts(
+                id=model.id,
+                assumed=assumed.get(model.record.version),
+                training_images=training_images.get(title, []),
+            )
         return facts
 
     def assumed_facts(self) -> dict[str, tuple[str, ...]]:

@@ -149,12 +149,13 @@ def read_block(
     # The file is opened once for footer and data, and read without threads: callers read many files side by side.
     with explained(path), _opened(path) as raw:
         file = pq.ParquetFile(raw, pre_buffer=False)
-        footer = file.metadata
-        metadata, digests = _checked_metadata(path, footer)
+        metadata, digests = _checked_metadata(path, file.metadata)
         if key not in (None, spec_key(metadata[_SPEC].decode())):
             raise damaged(path, _OTHER_KEY)
         names = [name for name in digests if name != _FILE]
-        if sorted(names) != sorted(_column_names(footer)):
+        # Not ``file.metadata.schema``: the two refer to each other, and the memory of thousands of files would wait for
+        # Python's cycle collector.
+        if sorted(names) != sorted(file.schema_arrow.names):
             raise damaged(path, "columns and digests differ")
         names = [name for name in names if _is_requested(name, top_k, confidence, scores)]
         table = file.read(columns=names, use_threads=False)
@@ -165,12 +166,6 @@ def read_block(
         if len({len(values) for values in columns.values()}) != 1:
             raise damaged(path, "columns differ in length")
     return _decode(columns)
-
-
-def _column_names(footer: pq.FileMetaData) -> list[str]:
-    """The columns of a file. The values of a list are one level below it: ``scores.list.element``."""
-    schema = footer.schema
-    return [schema.column(i).path.partition(".")[0] for i in range(footer.num_columns)]
 
 
 def _is_requested(name: str, top_k: int | None, confidence: bool, scores: bool) -> bool:

@@ -23,11 +23,13 @@ from shiftbench.errors import ShiftbenchError, StoreError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location, inside, relative
-from shiftbench.store.spec import spec_key
+from shiftbench.store.spec import ResultSpec, spec_key
 
 _DIGEST = "digest"
 _TABLE_DIGEST = b"shiftbench.digest"
 _CATALOGUE = "catalogue.parquet"
+#: Entries of the catalogue that become Python objects at once.
+_CATALOGUE_BATCH = 1000
 #: The JSON files of a workspace that carry a digest.
 JSON_FILES = (
     "names.json",
@@ -144,8 +146,8 @@ class SealedFiles:
         return digest(self._place(path), columns).encode()
 
 
-def read_catalogue(files: SealedFiles) -> Mapping[str, str]:
-    """Specs as canonical JSON, by key; empty where there is no catalogue, or a damaged one.
+def read_catalogue(files: SealedFiles) -> Mapping[str, ResultSpec]:
+    """Specs by key; empty where there is no catalogue, or a damaged one.
 
     A result's file is named by the hash of its spec, so an entry is right or, when its text does not have that hash,
     ignored: the catalogue can't go stale, and may be deleted at any time. Files that it lacks are opened.
@@ -158,14 +160,27 @@ def read_catalogue(files: SealedFiles) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=4)
-def _read_catalogue(files: SealedFiles, changed: int, size: int) -> Mapping[str, str]:
-    """Read the catalogue; the time of its change and its size make the cache read a changed file again."""
+def _read_catalogue(files: SealedFiles, changed: int, size: int) -> Mapping[str, ResultSpec]:
+    """Read the catalogue; the time of its change and its size make the cache read a changed file again.
+
+    Results hold the same objects, so that the cache takes no memory of its own, as the texts would.
+    """
     try:
-        table = files.read_table(files.root / _CATALOGUE)
-        pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)
+        specs = _specs_in(files.read_table(files.root / _CATALOGUE))
     except (OSError, KeyError, StoreError):
         return {}
-    return {key: spec for key, spec in pairs if spec_key(spec) == key}
+    # Arrow would keep the memory of the texts, 80 MB of 40,000 results, for the tables that it reads next.
+    pa.default_memory_pool().release_unused()
+    return specs
+
+
+def _specs_in(table: pa.Table) -> dict[str, ResultSpec]:
+    specs: dict[str, ResultSpec] = {}
+    for batch in table.select(["key", "spec"]).to_batches(max_chunksize=_CATALOGUE_BATCH):
+        for key, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if spec_key(text) == key:
+                specs[key] = ResultSpec.from_text(text, key)
+    return specs
 
 
 def write_catalogue(files: SealedFiles, specs: Mapping[str, str]) -> None:

@@ -611,8 +611,9 @@ class Workspace:
             specs = iter(map_files(read_spec, uncatalogued))
             for file in files:
                 key = file.path.stem
-                text = catalogue.get(key)
-                spec = next(specs) if text is None else ResultSpec.from_text(text, key)
+                spec = catalogue.get(key)
+                if spec is None:
+                    spec = next(specs)
                 yield Result(file.classifier, file.setting, spec)
 
     def prediction_files(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[ResultFile]:
@@ -675,10 +676,11 @@ class Workspace:
 
     def write_catalogue(self) -> int:
         """Bring the catalogue up to date; how many results it lists."""
-        specs = {result.key: result.spec.text for result in self.results()}
-        if specs != read_catalogue(self.files):
+        specs = {result.key: result.spec for result in self.results()}
+        # Keys are hashes of the texts, so equal keys mean equal texts.
+        if specs.keys() != read_catalogue(self.files).keys():
             self.upgrade()
-            write_catalogue(self.files, specs)
+            write_catalogue(self.files, {key: spec.text for key, spec in specs.items()})
         return len(specs)
 
     def columns_of(self, spec: ResultSpec, ids: Sequence[str]) -> dict[str, list[str | None]]:

@@ -66,7 +66,7 @@ def _own_answer(data: ReportData, models: Sequence[ModelSummary]) -> Answer:
     else:
         verdict, evidence = _verdict_by_scores(models)
     titles = [model.model for model in models]
-    assumed = [title for title in titles if data.model_facts.get(title, {}).get("assumed")]
+    assumed = [title for title in titles if data.model_facts[title].assumed]
     step, command = _next(models, assumed, data.next_commands, placed=bool(distances))
     if data.summary is not None and data.summary.warnings:
         warnings = "the warning" if len(data.summary.warnings) == 1 else "the warnings"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 from shiftbench._version import __version__
 from shiftbench.jobs.progress import Advance, progress_bar
@@ -25,7 +24,7 @@ from shiftbench.reports.page.sections.training import TrainingCurve
 from shiftbench.reports.page.thumbnails import Album, Folders, ImageFinder
 from shiftbench.reports.placement import Placements, place_models
 from shiftbench.reports.summary import RunSummary, next_commands, summarise
-from shiftbench.runs.results import StoredResults
+from shiftbench.runs.results import ModelFacts, StoredResults
 from shiftbench.store.workspace import Result
 from shiftbench.studies.models import STANDARD, Models
 from shiftbench.studies.testbed import models_of
@@ -163,8 +162,8 @@ class ReportData:
         return [scored_family(family, self.level) for family in corruption_families(self.run).values()]
 
     @cached_property
-    def model_facts(self) -> Mapping[str, Mapping[str, Any]]:
-        """By title of a model of the run: its id, what was assumed about it, and the images it was trained on."""
+    def model_facts(self) -> Mapping[str, ModelFacts]:
+        """What is known of each model of the run, by its title."""
         if self.run is None or not self.results:
             return {}
         return self.run.model_facts()

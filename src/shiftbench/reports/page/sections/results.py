@@ -354,12 +354,12 @@ def _models(data: ReportData, titles: Sequence[str], names: Mapping[str, str]) -
     if data.others is None and infos is not None and not on_line:
         notes.append(f"no model of the workspace has the category {data.options.baseline!r}: no line is drawn")
     for title in titles:
-        facts = data.model_facts.get(title, {})
+        facts = data.model_facts[title]
         entry = _entry(title, infos, own=True, fitted=title in on_line)
         entry["name"] = names.get(title, title)
-        entry["id"] = facts.get("id", "")
-        entry["assumed"] = facts.get("assumed") or []
-        entry["training_images"] = facts.get("training_images", [])
+        entry["id"] = facts.id
+        entry["assumed"] = list(facts.assumed or ())
+        entry["training_images"] = list(facts.training_images)
         entries.append(entry)
     if names:
         notes.append(f"also in the published table, so marked (own): {listed(names)}")

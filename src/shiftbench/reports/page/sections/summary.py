@@ -110,10 +110,10 @@ def _notes(data: ReportData, run_summary: RunSummary) -> list[str]:
             f"worst class: of those with at least {LEAST_CLASS_IMAGES} images; in a smaller class, one image moves the "
             "accuracy by more than 10 points"
         )
-    facts = [data.model_facts.get(model.model, {}) for model in run_summary.models]
-    if any(fact.get("assumed") for fact in facts):
+    facts = [data.model_facts[model.model] for model in run_summary.models]
+    if any(model_facts.assumed for model_facts in facts):
         notes.append(f"{ASSUMED} preprocessing assumed: neither given nor stated by the model (see Warnings)")
-    if any(fact.get("training_images") for fact in facts):
+    if any(model_facts.training_images for model_facts in facts):
         notes.append(f"{TRAINED} trained on images that it was evaluated on (see Warnings)")
     return notes
 
@@ -123,7 +123,7 @@ def _model(data: ReportData, model: ModelSummary, results: Sequence[Result], *, 
     entry: SummaryModel = {
         "model": data.model_name(model.model),
         "setting": data.setting_name(model.setting),
-        "assumed": data.model_facts.get(model.model, {}).get("assumed") or [],
+        "assumed": list(data.model_facts[model.model].assumed or ()),
         "facts": [fact for fact in model.facts() if fact.heading not in _SHOWN_ELSEWHERE],
         "corrupted_over": _corrupted_over(data, model),
         "worst": [],
