@@ -151,10 +151,13 @@ def _trained(
     targets = torch.from_numpy(labels)
     network.train()
     for _ in range(epochs):
-        for rows in torch.randperm(len(images)).split(_BATCH):
+        order = torch.randperm(len(images)).numpy()
+        for start in range(0, len(images), _BATCH):
+            rows = order[start : start + _BATCH]
             optimizer.zero_grad()
-            logits = network(_as_tensor(images[rows.numpy()]))
-            torch.nn.functional.cross_entropy(logits, targets[rows]).backward()
+            logits = network(_as_tensor(images[rows]))
+            loss = torch.nn.functional.cross_entropy(logits, targets[rows])
+            torch.autograd.backward(loss)
             optimizer.step()
     return network.eval()
 
@@ -176,7 +179,7 @@ def _rounded(weight: torch.Tensor, bits: int) -> torch.Tensor:
 
 def _pruned(weight: torch.Tensor, share: float) -> torch.Tensor:
     threshold = weight.abs().flatten().quantile(share)
-    return torch.where(weight.abs() < threshold, torch.zeros_like(weight), weight)
+    return torch.mul(weight, weight.abs() >= threshold)
 
 
 def _probabilities(network: torch.nn.Module, images: Pixels) -> FloatArray:

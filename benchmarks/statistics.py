@@ -33,6 +33,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.metrics.betting import Drop
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, ALEXNET_ERRORS, SEVERITIES
+from shiftbench.metrics.designs import DesignOutcomes, Estimate
 from shiftbench.metrics.intervals import Interval, difference_of_shares, mean_share_intervals
 from shiftbench.studies.gate import DEFAULT_POLICY, judge
 
@@ -207,6 +208,55 @@ def means_text(rows: Rows) -> str:
     )
 
 
+# Designs: new images, and the full grid on these images
+
+
+def simulate_designs() -> Rows:
+    """Intervals of the mean error by a design, for both of its truths."""
+    rows: Rows = []
+    replicates = 200
+    for target in (0.02, 0.1, 0.4):
+        population = Population.with_mean_error(target)
+        errors, _ = population.truth()
+        for n in (150, 600):
+            for passes in (1, 2, 5, 15):
+                rng = np.random.default_rng([n, passes, int(1000 * target)])
+                held = dict.fromkeys(("population", "grid"), 0)
+                ratio = 0.0
+                for _ in range(replicates):
+                    wrong, clean = population.sample(n, rng)
+                    order = rng.permutation(75)
+                    first = rng.permutation(np.arange(n) % 75)
+                    places = np.concatenate([order[(first + turn) % 75] for turn in range(passes)])
+                    images = np.tile(np.arange(n), passes)
+                    outcomes = DesignOutcomes(
+                        n, images, places, wrong[images, places].astype(float), 75, clean.astype(float)
+                    )
+                    estimate = Estimate.average(outcomes.errors())
+                    half_width = outcomes.full_grid_half_width(LEVEL)
+                    low, high = estimate.interval(LEVEL)
+                    held["population"] += low <= float(errors.mean()) <= high
+                    held["grid"] += abs(estimate.value - float(wrong.mean())) <= half_width
+                    ratio += 2 * half_width / (high - low) / replicates
+                row = {"error": target, "n": n, "passes": passes, "replicates": replicates, "ratio": ratio}
+                rows.append({**row, **{name: count / replicates for name, count in held.items()}})
+                print(rows[-1], flush=True)
+    return rows
+
+
+def designs_text(rows: Rows) -> str:
+    shown = []
+    for row in rows:
+        covered = [percent(row[name], row["replicates"]) for name in ("population", "grid")]
+        shown.append([f"{100 * row['error']:g} %", row["n"], row["passes"], *covered, f"{row['ratio']:.2f}"])
+    header = ["mean error", "images", "passes", "new images, %", "the full grid, %", "its width, relative"]
+    return (
+        "The mean error over 75 shifts, estimated by `--design one-pass`. Tables show the interval for new images like "
+        "these; a note below gives the narrower one for what the full grid would give on these images.\n\n"
+        + table(header, shown)
+    )
+
+
 # Verdicts of gates
 
 
@@ -341,6 +391,7 @@ class Section:
 
 SECTIONS: Mapping[str, Section] = {
     "means": Section("Means over settings: mean error, mCE, relative mCE", simulate_means, means_text),
+    "designs": Section("Means over settings by a design", simulate_designs, designs_text),
     "differences": Section("Differences of two models", simulate_differences, differences_text),
     "confidence": Section("Confidence and detection", simulate_confidence, confidence_text),
     "gate": Section("Verdicts of gates", simulate_gates, gates_text),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shiftbench.arrays import IntArray
+from shiftbench.arrays import BoolArray, IntArray
 from shiftbench.metrics.cells import BINS, FLOOR, CellPool, DisagreementRates
 
 RATES = {
@@ -76,7 +76,7 @@ def test_a_drop_of_the_margin_is_shown_to_be_less_in_at_most_alpha_of_runs(
     rng = np.random.default_rng(2)
     pool = pool_of(rng, images=400)
     losses = _with_drop(pool, 0.03, where, rng)
-    is_right = pool.was_right - losses == 1
+    is_right: BoolArray = np.asarray(pool.was_right - losses == 1)
     every_cell = np.ones(len(pool), bool)
     runs = 200
     passed = 0
@@ -90,7 +90,7 @@ def test_rates_that_fit_decide_with_fewer_cells() -> None:
     rng = np.random.default_rng(4)
     pool = pool_of(rng, images=400)
     losses = np.where(rng.random(len(pool)) < 0.3 * (1 - pool.confidence) ** 4, np.where(pool.was_right, 1, -1), 0)
-    is_right = pool.was_right - losses == 1
+    is_right: BoolArray = np.asarray(pool.was_right - losses == 1)
     seen = pool.drawn(RATES["unknown"], 3000, 9)
     learnt = pool.seen(seen, is_right[seen])
     assert learnt.changed.sum() == np.count_nonzero(losses[seen])

@@ -100,6 +100,26 @@ def test_intervals_cover_the_population(passes: int) -> None:
     assert all(0.92 <= count / runs <= 0.985 for count in hits.values()), hits
 
 
+@pytest.mark.parametrize("passes", [1, 3])
+def test_intervals_for_these_images_cover_their_full_grid(passes: int) -> None:
+    """New designs on the same images; the interval is narrower than the one for new images."""
+    wrong, clean = population(120, 5)
+    truth = float(wrong.mean())
+    runs = 300
+    held = 0
+    for seed in range(runs):
+        outcomes = observed(wrong, clean, passes, seed)
+        estimate = Estimate.average(outcomes.errors())
+        half_width = outcomes.full_grid_half_width(0.95)
+        held += abs(estimate.value - truth) <= half_width
+        assert half_width < estimate.half_width(0.95) * (1.02 if passes == 1 else 0.75)
+    assert 0.92 <= held / runs <= 1
+
+
+def test_all_passes_leave_nothing_open_on_these_images() -> None:
+    assert observed(*population(60, 0), SHIFTS, 0).full_grid_half_width(0.95) == pytest.approx(0, abs=1e-6)
+
+
 @pytest.mark.soak
 def test_intervals_cover_with_few_images_of_unequal_classes() -> None:
     """114 images, one in ten of a hard class, two or three under each of 45 shifts: means, mCE, relative mCE, the means

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,14 @@ def test_two_models_are_compared_on_the_same_assignment(data: Path, tmp_path: Pa
 def test_tables_mark_estimates(data: Path, tmp_path: Path) -> None:
     run = sb.evaluate(model(), "corruptions", data, tmp_path, **ONE_PASS)
     table = run.corruption_table()
-    assert "~ estimate of the full grid's number from 48 forward passes" in table.to_text(100)
+    text = table.to_text(400)
+    assert "~ estimate of the full grid's number from 48 forward passes" in text
+    # What the interval is about, the narrower one of the full grid on these images, and the means by severity.
+    assert "are for new images like these; the full grid on these images has a mean error in [" in text
+    by_severity = re.search(r"mean error by severity 1: ([\d.]+) \[.*\], 5: ([\d.]+) \[", text)
+    assert by_severity is not None
+    [of_mean] = [one["value"] for one in table.as_data()["scores"] if "mean error" in str(one["metric"])]
+    assert (float(by_severity[1]) + float(by_severity[2])) / 200 == pytest.approx(of_mean, abs=2e-3)
     scores = {(one["setting"], one["metric"]): one for one in table.as_data()["scores"]}
     assert "passes" not in scores["colours", "error"]
     assert scores["contrast", "error at 1,5"]["passes"] == 48

@@ -158,6 +158,5 @@ class CellPool:
         """What these draws add to the rates."""
         bins = self.bins[draws]
         changed = (self.was_right[draws] != is_right).astype(float)
-        return DisagreementRates(
-            np.bincount(bins, minlength=BINS).astype(float), np.bincount(bins, changed, minlength=BINS)
-        )
+        changed_by_bin = np.bincount(bins, changed, minlength=BINS).astype(np.float64)
+        return DisagreementRates(np.bincount(bins, minlength=BINS).astype(np.float64), changed_by_bin)

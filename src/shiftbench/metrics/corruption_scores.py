@@ -50,6 +50,11 @@ class CorruptionScores:
     relative_mce: Score | None = None
     #: Mean error over the benchmark's noises, blurs, weather and digital corruptions, where all of them are there.
     groups: dict[str, Score] = field(default_factory=dict)
+    #: Of a design: the mean error over all corruptions at each severity.
+    by_severity: dict[float, Score] = field(default_factory=dict)
+    #: Of a design: the mean error as the full grid on these images would have it. The intervals of the other scores
+    #: are about new images like these.
+    on_these_images: Score | None = None
 
     @classmethod
     def of(cls, classifier: str, shape: GridShape, scores: Mapping[ScoreKey, Score]) -> CorruptionScores:

@@ -27,6 +27,7 @@ from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, GridShape, ScoreKey
+from shiftbench.metrics.intervals import clopper_pearson, freedom_of
 from shiftbench.metrics.paired import Comparison, difference_interval, mcnemar
 from shiftbench.store.predictions import Predictions
 
@@ -117,6 +118,8 @@ class Estimate:
         return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
 
 
+#: From so many passes on, the variance within images is known.
+_SEVERAL = 2
 #: From this number of images on, their own variance is used.
 _ENOUGH_PER_SHIFT = 10
 #: Iterations; the shares of eight classes from 1 to 58 images are then right to 1e-8.
@@ -245,6 +248,34 @@ class DesignOutcomes:
         np.add.at(influence, self.images[met], (wrong - wrong.mean()) * weights * math.sqrt(n / (n - 1)))
         return Estimate(float(wrong @ weights), influence, 1 - 1 / n)
 
+    def full_grid_half_width(self, level: float) -> float:
+        """Half the width of the interval of the mean over all shifts, as all shifts on these images would give it.
+
+        Which shifts an image met is then the only chance. With several passes its variance is that of the outcomes
+        within images. With one pass that variance is unknown, but at most that of the outcomes less what the clean
+        outcome explains of them.
+        """
+        from scipy.special import stdtrit
+
+        counts = np.bincount(self.images, minlength=self.size)
+        passes = len(self.wrong) / max(int(np.count_nonzero(counts)), 1)
+        if passes >= _SEVERAL:
+            residuals = self._centred_by_shift(self.wrong)
+            sums = np.bincount(self.images, residuals, self.size)
+            squares = np.bincount(self.images, np.square(residuals), self.size)
+            several = counts >= _SEVERAL
+            by_image = (squares[several] - np.square(sums[several]) / counts[several]) / (counts[several] - 1)
+            factor = 1 / passes - 1 / self.shifts
+        else:
+            adjusted, _ = self._adjusted
+            residuals = self._centred_by_shift(adjusted)
+            by_image = np.square(residuals) * len(residuals) / max(len(residuals) - self.shifts, 1)
+            factor = 1.0
+        # One more image whose outcomes differ half of the time: few wrong images say little about how many there are.
+        variance = factor * (float(by_image.sum()) + 0.5) / (len(by_image) + 1)
+        freedom = freedom_of(np.append(by_image, 0.5))
+        return float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(variance / self.size)
+
     def same_outcome(self, places: Sequence[int]) -> SameOutcome | None:
         """The outcome that all images have under these shifts; None if they differ."""
         met = np.isin(self.places, places)
@@ -335,7 +366,47 @@ def design_scores(
             higher_is_better=False,
             passes=outcomes.passes,
         )
-    return CorruptionScores.of(next(iter(grid.values())).classifier, shape, scores)
+    all_scores = CorruptionScores.of(next(iter(grid.values())).classifier, shape, scores)
+    if set(shape.averaged) != set(shape.corruptions):
+        return replace(all_scores, by_severity=_by_severity(outcomes, list(grid), all_scores.mean_error))
+    return replace(
+        all_scores,
+        by_severity=_by_severity(outcomes, list(grid), all_scores.mean_error),
+        on_these_images=_on_these_images(outcomes, all_scores.mean_error),
+    )
+
+
+def _by_severity(
+    outcomes: DesignOutcomes, settings: Sequence[tuple[str, float]], mean_error: Score
+) -> dict[float, Score]:
+    """The mean error over the corruptions at each severity; none if there is only one severity."""
+    places: dict[float, list[int]] = {}
+    for place, (_, severity) in enumerate(settings):
+        places.setdefault(severity, []).append(place)
+    if len(places) < _SEVERAL:
+        return {}
+    scores = {}
+    for severity in sorted(places):
+        estimate = outcomes.mean_error(places[severity])
+        value = estimate.value
+        low, high = estimate.interval(mean_error.level)
+        same = outcomes.same_outcome(places[severity])
+        if same is not None:
+            value = same.error
+            low, high = clopper_pearson(round(same.error * same.n), same.n, mean_error.level)
+        ends = [_clipped(number, 1.0) for number in (value, low, high)]
+        scores[severity] = replace(
+            mean_error, metric=f"mean error at severity {severity:g}", value=ends[0], low=ends[1], high=ends[2]
+        )
+    return scores
+
+
+def _on_these_images(outcomes: DesignOutcomes, mean_error: Score) -> Score:
+    """The mean error with the interval for the full grid on these images."""
+    half_width = outcomes.full_grid_half_width(mean_error.level)
+    low = _clipped(mean_error.value - half_width, 1.0)
+    high = _clipped(mean_error.value + half_width, 1.0)
+    return replace(mean_error, low=low, high=high, method="design only: the full grid on these images")
 
 
 @dataclass(frozen=True)

@@ -164,13 +164,13 @@ def share_interval(value: float, influence: FloatArray, level: float = 0.95) -> 
     total = float(squares.sum())
     added = ((1 - shrunk) ** 2 + shrunk**2) / 2
     error = math.sqrt(total + added) / n
-    half_width = float(stdtrit(_freedom(squares), (1 + level) / 2)) * error / (shrunk * (1 - shrunk))
+    half_width = float(stdtrit(freedom_of(squares), (1 + level) / 2)) * error / (shrunk * (1 - shrunk))
     low = float(expit(logit(shrunk) - half_width))
     high = float(expit(logit(shrunk) + half_width))
     return Interval(min(low, value), max(high, value))
 
 
-def _freedom(squares: FloatArray) -> float:
+def freedom_of(squares: FloatArray) -> float:
     """Degrees of freedom of a sum of squares, as many as normal numbers of this kurtosis have (Satterthwaite)."""
     total = float(squares.sum())
     if total <= 0:
@@ -198,7 +198,7 @@ def ratio_interval(numerators: FloatArray, denominators: FloatArray, added: floa
     half = math.sqrt((counted**2 + not_counted**2) / 2)
     squares = np.square(np.append(numerators - ratio * denominators, half))
     error = math.sqrt(float(squares.sum())) / below
-    half_width = float(stdtrit(_freedom(squares), (1 + level) / 2)) * error / (ratio * (1 - ratio))
+    half_width = float(stdtrit(freedom_of(squares), (1 + level) / 2)) * error / (ratio * (1 - ratio))
     value = float(numerators.sum() / denominators.sum())
     low = float(expit(logit(ratio) - half_width))
     high = float(expit(logit(ratio) + half_width))

@@ -214,6 +214,7 @@ def results_corruption_table(
         prefix = f"{each.name}." if len(families) > 1 else ""
         for model in each.scores(divisor, level=level):
             entries |= dict.fromkeys(_corruption_entries(results, model, each.name, prefix, relative, level))
+            remarks += [f"{prefix}{remark}" for remark in design_remarks(model)]
         for note in each.comparability(divisor):
             remarks.append(f"{each.name}: {note}" if prefix else note)
     for result in results.results:
@@ -221,6 +222,29 @@ def results_corruption_table(
             entries |= dict.fromkeys(results.part([result]).scores("error", level=level))
     title = f"{', '.join(each.name for each in families)}: corruption errors"
     return score_table(in_one_column(entries), title=title, remarks=remarks)
+
+
+def design_remarks(model: ScoredModel) -> list[str]:
+    """What the numbers of a design estimate, and its means by severity; nothing for a full grid."""
+    scores = model.scores
+    remarks = []
+    if scores.on_these_images is not None:
+        whole = scores.mean_error
+        grid = scores.on_these_images
+        remarks.append(
+            f"{model.title}: intervals (mean error {_points(whole)}) are for new images like these; the full grid on "
+            f"these images has a mean error in {_points(grid)}"
+        )
+    if scores.by_severity:
+        means = [
+            f"{severity:g}: {100 * score.value:.1f} {_points(score)}" for severity, score in scores.by_severity.items()
+        ]
+        remarks.append(f"{model.title}: mean error by severity {', '.join(means)}")
+    return remarks
+
+
+def _points(score: Score) -> str:
+    return f"[{100 * score.low:.1f}, {100 * score.high:.1f}]"
 
 
 def _families_called(results: StoredResults, name: str | None) -> list[FamilyResults]:

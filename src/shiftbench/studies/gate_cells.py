@@ -120,11 +120,11 @@ class _Kind:
     @property
     def draws(self) -> IntArray:
         """The cells that were drawn so far and could be read."""
-        return self.cells(len(self.read))[np.array(self.read, bool)]
+        return np.asarray(self.cells(len(self.read))[np.array(self.read, bool)])
 
     @property
     def is_right(self) -> BoolArray:
-        return np.array(self.right, bool)[np.array(self.read, bool)]
+        return np.asarray(np.array(self.right, bool)[np.array(self.read, bool)])
 
 
 @dataclass(frozen=True, eq=False)
