@@ -81,13 +81,13 @@ def test_conversions_are_counted_by_kind_and_strict_until_they_are_stated(photos
     with pytest.raises(sb.StrictRunError):
         evaluated(photos, tmp_path / "w", strict=True, stated={"exif": "ignore"})
     [facts] = sb.Run.open(tmp_path / "w").model_facts().values()
-    assert facts["assumed"] == ["alpha"]
+    assert facts.assumed == ["alpha"]
     usual = evaluated(photos, tmp_path / "w", strict=True, stated={"exif": "ignore", "alpha": "drop"})
     assert [result.key for result in usual.results] == [result.key for result in run.results]
     [note] = conversions(usual)
     assert note.code == "converted-images" and note.is_note
     # Stated once, it holds for the model.
-    assert [facts["assumed"] for facts in sb.Run.open(tmp_path / "w").model_facts().values()] == [[]]
+    assert [facts.assumed for facts in sb.Run.open(tmp_path / "w").model_facts().values()] == [[]]
     assert [one.code for one in conversions(sb.Run.open(tmp_path / "w"))] == ["converted-images"]
 
 
