@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,14 @@ def test_orientation_and_transparency_are_treated_as_stated_and_recorded(tmp_pat
     # A folder with upright images is not continued with others.
     assert isinstance(call(*words).exception, StoreError)
     assert call(*words, "--exif", "turn").exit_code == 2
+    # Both are ignored unless something is stated, and the copies would not show it.
+    defaults = {"names": "fog", "severities": [1], "resize": False}
+    with pytest.warns(sb.ResultWarning, match="not applied: 1, alpha dropped: 1.*exif='apply' or ignore and alpha="):
+        sb.write_corruptions(tmp_path / "photos", tmp_path / "d", **defaults)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stated = sb.write_corruptions(tmp_path / "photos", tmp_path / "d", **defaults, exif="ignore", alpha="drop")
+    assert (stated.written, stated.already) == (0, 1)
 
 
 def test_a_part_of_a_split_is_chosen(source: Path, tmp_path: Path) -> None:

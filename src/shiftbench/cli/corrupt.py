@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 import typer
 
 import shiftbench as sb
-from shiftbench.cli.console import print_images, show, stoppable
+from shiftbench.cli.console import kept_warnings, print_images, print_warnings, show, stoppable
 from shiftbench.cli.options import (
     ExecutorOptions,
     Json,
@@ -50,8 +50,16 @@ class FileOptions:
         "Image side before corruption; 224, 299 and 64 as published.",
     ] = None
     no_resize: Annotated[bool, "Do not resize the images."] = False
-    exif: Annotated[str, "The orientation in EXIF data: ignore, or apply."] = "ignore"
-    alpha: Annotated[str, "Transparent images: drop the alpha channel, or lay them on white or black."] = "drop"
+    exif: Annotated[
+        str | None,
+        {"show_default": "ignore, with a warning if there is one"},
+        "The orientation in EXIF data: ignore, or apply.",
+    ] = None
+    alpha: Annotated[
+        str | None,
+        {"show_default": "drop, with a warning if there are any"},
+        "Transparent images: drop the alpha channel, or lay them on white or black.",
+    ] = None
     lossless: Annotated[bool, "PNG instead of JPEG of quality 85."] = False
     shard_size: Annotated[int, {"min": 1}, "Images per tar or Parquet file."] = 1000
 
@@ -102,11 +110,13 @@ def corrupt_command(
     layout: Any = None
     if files.format is not None:
         layout = choice(files.format, FORMATS, "--format")
-    exif = choice(files.exif, ("ignore", "apply"), "--exif")
-    alpha = choice(files.alpha, ("drop", "white", "black"), "--alpha")
+    if files.exif is not None:
+        choice(files.exif, ("ignore", "apply"), "--exif")
+    if files.alpha is not None:
+        choice(files.alpha, ("drop", "white", "black"), "--alpha")
     if files.no_resize and files.size is not None:
         raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
-    with stoppable():
+    with stoppable(), kept_warnings() as warned:
         copies = sb.write_corruptions(
             path_of_split(source, split),
             destination,
@@ -117,8 +127,8 @@ def corrupt_command(
             resize=not files.no_resize,
             lossless=files.lossless,
             shard_size=files.shard_size,
-            exif=cast(Literal["ignore", "apply"], exif),
-            alpha=cast(Literal["drop", "white", "black"], alpha),
+            exif=cast(Literal["ignore", "apply"] | None, files.exif),
+            alpha=cast(Literal["drop", "white", "black"] | None, files.alpha),
             seed=seed,
             sample=sample,
             shard=shard,
@@ -130,6 +140,7 @@ def corrupt_command(
         )
     show(copies.summary(), _copies_text(copies), as_json=json)
     print_images(list(copies.skipped.items()), "could not be used and were skipped", "all are in the record")
+    print_warnings(warned)
 
 
 def _copies_text(copies: CorruptionsWritten) -> str:

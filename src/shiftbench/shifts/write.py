@@ -6,6 +6,7 @@ In-memory evaluation needs none of this; it is for tools that read files, and fo
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,12 +23,12 @@ from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Dataset, Decoding
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.geometry import Geometry, centre_crop, check_choice
-from shiftbench.datasets.images import bad_image
+from shiftbench.datasets.images import ALPHA_DROPPED, EXIF_IGNORED, bad_image, conversion_kinds
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.datasets.subset import sample as random_sample
 from shiftbench.datasets.webdataset import WebDataset
-from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError, argument
+from shiftbench.errors import DatasetError, LabelError, ResultWarning, ShiftError, StoreError, argument, warn_user
 from shiftbench.grouping import by_key, repeated
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.jobs.base import Executor, Shard
@@ -85,8 +86,8 @@ def write_corruptions(
     styles: str | Path | None = None,
     labels: LabelSpace | str | None = None,
     shard_size: int = SHARD_SIZE,
-    exif: Literal["ignore", "apply"] = "ignore",
-    alpha: Literal["drop", "white", "black"] = "drop",
+    exif: Literal["ignore", "apply"] | None = None,
+    alpha: Literal["drop", "white", "black"] | None = None,
     verify: bool = False,
     progress: bool = False,
 ) -> CorruptionsWritten:
@@ -115,16 +116,19 @@ def write_corruptions(
         styles: For ``style_transfer``: folder of paintings; default: those that the network remembers.
         labels: Label space of the source, needed where classes are written as numbers and it does not name them.
         shard_size: Images per shard.
-        exif: Whether the orientation in a file's EXIF data is applied. The copies have no such data.
-        alpha: Transparent images lose their alpha channel (``"drop"``) or are laid on a background.
+        exif: Whether the orientation in a file's EXIF data is applied. The copies have no such data. By default it is
+            ignored, with a warning if there is one.
+        alpha: Transparent images lose their alpha channel (``"drop"``) or are laid on a background. By default they
+            lose it, with a warning if there are any.
         verify: Whether the files of a tree are read and compared with the digests of what was written; those that
             differ are written again. Without it only their sizes are compared.
         progress: Whether a progress bar is shown.
     """
     options = {"frost_textures": frost_textures, "network": style_network, "styles": styles}
     shifts = chosen_shifts(names, severities, options)
-    check_choice("exif", exif, ("ignore", "apply"))
-    check_choice("alpha", alpha, ("drop", "white", "black"))
+    decoding = Decoding(exif or "ignore", alpha or "drop")
+    check_choice("exif", decoding.exif, ("ignore", "apply"))
+    check_choice("alpha", decoding.alpha, ("drop", "white", "black"))
     dataset = _open(source, labels, tree=format in (None, "tree"))
     if sample is not None:
         dataset = random_sample(dataset, min(sample, len(dataset)), seed=seed)
@@ -147,7 +151,7 @@ def write_corruptions(
     if resize and size is None and not isinstance(base, ArrayDataset):
         size = 224
     encoding = Encoding(lossless=lossless)
-    copies = CorruptedCopies(dataset, shifts, preparation(size), encoding, seed, Decoding(exif, alpha))
+    copies = CorruptedCopies(dataset, shifts, preparation(size), encoding, seed, decoding)
     recipe = copies.recipe(layout, shard_size)
     record = OutputRecord(
         target,
@@ -167,6 +171,8 @@ def write_corruptions(
         verify=verify,
         progress=progress,
     )
+    unstated = {EXIF_IGNORED: exif is None, ALPHA_DROPPED: alpha is None}
+    _warn_of_decoding(dataset.name, copies.converted, [kind for kind, is_unstated in unstated.items() if is_unstated])
     return CorruptionsWritten(
         **vars(done),
         format=layout,
@@ -175,6 +181,24 @@ def write_corruptions(
         corruptions=tuple(dict.fromkeys(shift.corruption for shift in shifts)),
         severities=tuple(sorted({float(shift.severity) for shift in shifts})),
     )
+
+
+def _warn_of_decoding(dataset: str, converted: Mapping[str, str], kinds: Sequence[str]) -> None:
+    """Warn if images were read with conversions of these kinds, which nobody stated: the copies do not show it."""
+    counts: Counter[str] = Counter()
+    for conversion in converted.values():
+        counts.update(kind for kind in conversion_kinds(conversion) if kind in kinds)
+    if not counts:
+        return
+    choices = {
+        EXIF_IGNORED: f"{argument('exif', 'apply')} or ignore",
+        ALPHA_DROPPED: f"{argument('alpha', 'white')}, black or drop",
+    }
+    kinds_met = [kind for kind in kinds if counts[kind]]
+    images = ", ".join(f"{kind}: {counts[kind]}" for kind in kinds_met)
+    stated = " and ".join(choices[kind] for kind in kinds_met)
+    text = f"{dataset}: {images}. The copies are wrong if this was not meant: state {stated}"
+    warn_user(ResultWarning(text, "unstated-decoding"))
 
 
 def _natural_format(dataset: Dataset) -> Format:
@@ -254,9 +278,15 @@ class CorruptedCopies(Variants):
         self._shifts = shifts
         self._prepare = prepare
         self._seed = seed
+        #: By id of an image that this process has read: the conversion that it needed.
+        self.converted: dict[str, str] = {}
 
     def read(self, index: int) -> Pixels:
-        return self._prepare(self._dataset.read(index).pixels, self._dataset.ids[index])
+        image = self._dataset.read(index)
+        image_id = self._dataset.ids[index]
+        if image.converted:
+            self.converted[image_id] = image.converted
+        return self._prepare(image.pixels, image_id)
 
     def make(self, variant: int, pixels: Pixels, image_id: str) -> Pixels:
         return self._shifts[variant](pixels, image_id=image_id, seed=self._seed)
