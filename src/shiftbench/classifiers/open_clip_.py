@@ -53,8 +53,8 @@ def load_open_clip(target: str, options: Options) -> Classifier:
     pair = EncoderPair(
         EncodesImages(model, "encode_image"),
         lambda sentences: model.encode_text(tokenizer(sentences)),
-        float(model.logit_scale.exp()),
-        0.0 if bias is None else float(bias),
+        float(model.logit_scale.detach().exp()),
+        0.0 if bias is None else float(bias.detach()),
         digest(module_digest(model), type(tokenizer).__name__),
     )
     return pair.classifier(options.over(_preprocessing(model)), prompts, parsed.title)

@@ -177,8 +177,8 @@ def transformers_pair(transformers: ModuleType, module: Any, folder: Path, trust
     return EncoderPair(
         EncodesImages(module, "get_image_features"),
         encode_texts,
-        float(module.logit_scale.exp()),
-        0.0 if bias is None else float(bias),
+        float(module.logit_scale.detach().exp()),
+        0.0 if bias is None else float(bias.detach()),
         digest(module_digest(module), _tokenizer_state(tokenizer)),
     )
 
