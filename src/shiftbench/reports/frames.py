@@ -121,8 +121,11 @@ def score_rows(results: StoredResults, metric: str | None = None, *, level: floa
 
 def clean_and_corrupted(results: StoredResults, *, level: float = 0.95) -> Table:
     """One row per model: accuracy without shift, and its mean over corruptions and severities."""
-    rows = [row for row in score_rows(results, level=level) if row.corruption is None and row.score.metric == "top1"]
-    return score_table(SettingScore(row.model, row.setting, row.score) for row in rows)
+    entries = []
+    for row in score_rows(results, level=level):
+        if row.corruption is None and row.score.metric == "top1":
+            entries.append(SettingScore(row.model, row.setting, row.score))
+    return score_table(entries)
 
 
 def _corruption_means(results: StoredResults, level: float) -> Iterator[ScoreRow]:
@@ -207,8 +210,12 @@ def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
     check_integer("top_k", top_k)
     if not results.results:
         raise ShiftbenchError("no results, so no predictions")
-    assumed = {title: ", ".join(facts.assumed or ()) for title, facts in results.model_facts().items()}
-    return pa.concat_tables([_predictions(results, result, top_k, assumed[result.title]) for result in results.results])
+    facts = results.model_facts()
+    tables = []
+    for result in results.results:
+        assumed = ", ".join(facts[result.title].assumed or ())
+        tables.append(_predictions(results, result, top_k, assumed))
+    return pa.concat_tables(tables)
 
 
 def _predictions(results: StoredResults, result: Result, top_k: int, assumed: str) -> pa.Table:

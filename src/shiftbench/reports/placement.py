@@ -308,10 +308,9 @@ def own_results(run: StoredResults, metric: str | None = None, *, in_testbed: bo
         else:
             scores.append(SettingScore(result.title, setting, score))
     results = results_from_scores(scores)
-    notes = [
-        f"{setting}: own results are kept apart, as {own_name(setting)}: {reason}"
-        for setting, reason in reasons_apart.items()
-    ]
+    notes = []
+    for setting, reason in reasons_apart.items():
+        notes.append(f"{setting}: own results are kept apart, as {own_name(setting)}: {reason}")
     return replace(results, notes=(*results.notes, *notes), apart=reasons_apart)
 
 

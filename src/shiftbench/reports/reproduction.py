@@ -101,10 +101,12 @@ def _paper_table(paper: str, checked: Sequence[Checked]) -> Table:
     lead = []
     # Each kind has its own line: that printed numbers agree is no evidence about models.
     for kind, meaning in KINDS.items():
-        counts = _counts(_of_kind(checked, kind))
-        text = ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in counts.items() if n)
-        if text:
-            lead.append(f"{_capitalised(meaning)}: {text}")
+        counts = []
+        for mark, n in _counts(_of_kind(checked, kind)).items():
+            if n > 0:
+                counts.append(f"{formatting.count(n)} {shown_mark(mark)}")
+        if counts:
+            lead.append(f"{_capitalised(meaning)}: {', '.join(counts)}")
     return Table(
         columns_of("reproduction"),
         (),

@@ -119,7 +119,10 @@ def _turned_layouts(table: Table, turned: Table, name_width: int) -> list[_Layou
 
 def _layouts(table: Table, width: int) -> list[_Layout]:
     """In full, then without the optional columns, then with the names wrapped into the room that is left."""
-    needed = [replace(column, key=column.brief or column.key) for column in table.columns if not column.optional]
+    needed = []
+    for column in table.columns:
+        if not column.optional:
+            needed.append(replace(column, key=column.brief or column.key))
     layouts = [_Layout(table, table.columns), _Layout(table, needed)]
     unwrapped = [column for column in needed if not column.is_name]
     taken = 0

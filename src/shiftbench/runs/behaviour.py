@@ -380,8 +380,10 @@ def _unverified(name: str, version: str) -> ResultWarning:
 
 
 def _changed(classifier: Classifier, scores: FloatArray, earlier: Iterable[Seen]) -> ResultWarning:
+    """The note that a model answers otherwise than under its name before, by how much from the nearest version."""
     name = classifier.name
-    nearest = min(float(np.abs(np.array(seen.scores) - scores).max()) for seen in earlier)
+    differences = [float(np.abs(np.array(seen.scores) - scores).max()) for seen in earlier]
+    nearest = min(differences)
     version = ClassifierRecord(classifier.describe()).version
     return ResultWarning(
         f"{name} has changed: its code is the same, but its scores on {_IMAGES} fixed images differ by up to "

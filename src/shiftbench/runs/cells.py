@@ -49,9 +49,10 @@ class CellRunner:
     def answers(self, cells: Sequence[tuple[PlannedResult, int]]) -> list[CellAnswer]:
         """The answers in cells, each a setting and a row of its dataset, in their order."""
         answers = [CellAnswer()] * len(cells)
-        groups = by_key(
-            ((planned.dataset, repr(planned.geometry)), number) for number, (planned, _) in enumerate(cells)
-        )
+        # Cells that are cut from one dataset in one way are read together, each image once.
+        groups: dict[tuple[str, str], list[int]] = {}
+        for number, (planned, _) in enumerate(cells):
+            groups.setdefault((planned.dataset, repr(planned.geometry)), []).append(number)
         for numbers in groups.values():
             self._answer([cells[number] for number in numbers], numbers, answers.__setitem__)
         return answers

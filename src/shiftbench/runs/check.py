@@ -118,7 +118,8 @@ def _check_shifts(settings: Sequence[Setting], results: list[CheckResult]) -> No
             require(description == expected, message, found=description, expected=expected)
         notes.append(f"{len(shifts)} shifts")
     with requirement("says where shifted images come from", results):
-        silent = [setting.name for setting in settings if setting.member is not None and setting.source is None]
+        members = [setting for setting in settings if setting.member is not None]
+        silent = [setting.name for setting in members if setting.source is None]
         expected = '"in-memory", "jpeg-85" or "on-disk"'
         message = "members of a family of corruptions without a source"
         require(not silent, message, found=", ".join(silent[:4]), expected=expected, hint="pass source=options.source")

@@ -142,7 +142,8 @@ def _notes_on_folders(
     """What is assumed where nobody states which classes the folders are."""
     if larger_space is not None:
         _, index = recognise_folders(folders.keys, larger_space)
-        classes = listed([f"{folder} = {larger_space.names[i]} ({i})" for folder, i in index.items()], 6)
+        meanings = [f"{folder} = {larger_space.names[i]} ({i})" for folder, i in index.items()]
+        classes = listed(meanings, 6)
         text = f"the {len(folders)} class folders are classes of {larger_space.name!r}, by name: {classes}"
         return [ResultWarning(text, "own-classes")]
     if any(space is folders for space in model_spaces):

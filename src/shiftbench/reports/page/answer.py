@@ -309,8 +309,14 @@ def _worst(data: ReportData, models: Sequence[ModelSummary]) -> str:
         if len(family.means) == 1:
             return f"{text}, {' '.join(shown_score(accuracies[worst][0]))}"
         return f"{text}, {number(mean_accuracy(worst), 1)} % on average"
-    # The shifted settings of a model are sorted, the lowest accuracy first.
-    lowest = [model.shifted[0] for model in models if len(model.shifted) > 1 and model.shifted[0][1].unit == "%"]
+    lowest = []
+    for model in models:
+        # A single shifted setting is not the worst of several.
+        if len(model.shifted) > 1:
+            # The shifted settings of a model are sorted, the lowest accuracy first.
+            name, score = model.shifted[0]
+            if score.unit == "%":
+                lowest.append((name, score))
     if not lowest:
         return ""
     name, score = min(lowest, key=lambda entry: entry[1].value)

@@ -48,10 +48,8 @@ def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
     skipped_settings: set[str] = set()
     for family in data.families:
         skipped_settings |= set(family.places.values()) - family.looked_at_closely()
-    results = _shown(
-        [result for result in data.complete if result.setting not in skipped_settings and result.spec.judged_by_image],
-        data.warnings,
-    )
+    judged = [result for result in data.complete if result.spec.judged_by_image]
+    results = _shown([result for result in judged if result.setting not in skipped_settings], data.warnings)
 
     def entry(result: Result) -> CalibrationEntry | None:
         key = (result.key, workspace.predictions_path(result).stat().st_mtime_ns, data.level)

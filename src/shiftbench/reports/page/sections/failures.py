@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray, IntArray
 from shiftbench.errors import ShiftbenchError, ShiftError, listed
-from shiftbench.grouping import by_key
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.images import read_tags
 from shiftbench.reports.page.sections import Section, settings_with_room
@@ -149,9 +148,10 @@ def draft_failures(
     notes: dict[str, None] = {}
     # Results of one setting on the same images, made the same way: their mistakes can be counted together.
     judged = [result for result in results if result.spec.judged_by_image]
-    groups = by_key(
-        ((result.setting, result.spec.dataset.fingerprint, result.spec.provenance), result) for result in judged
-    )
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for result in judged:
+        key = (result.setting, result.spec.dataset.fingerprint, result.spec.provenance)
+        groups.setdefault(key, []).append(result)
     for group in groups.values():
         read = [finder.workspace.read(result, top_k=1, scores=False) for result in group]
         tally = _Tally.of(read)

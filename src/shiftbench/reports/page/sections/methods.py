@@ -285,7 +285,8 @@ def _fitted_models(results: ResultGrid) -> str:
     baseline = results["baseline"]
     published = [model for model in results["models"] if not model["own"]]
     text = f"of the category {baseline!r}" if baseline else "shown"
-    left_out = [model["name"] for model in published if model["category"] == baseline and not model["fitted"]]
+    of_category = [model for model in published if model["category"] == baseline]
+    left_out = [model["name"] for model in of_category if not model["fitted"]]
     if baseline and left_out:
         text += f", except {named(left_out)}"
     controls = sum(model["category"] == LOW_ACCURACY for model in published)

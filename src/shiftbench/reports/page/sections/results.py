@@ -205,10 +205,11 @@ def _family_columns(family: FamilyScores) -> list[GridColumn]:
     columns = [_mean_column(family, family.name, overall, note)]
     if len(family.severities) > 1:
         for corruption in family.corruptions:
-            # Corruptions that do not enter the mean may be missing for some models.
-            errors = {
-                title: scores.error[corruption] for title, scores in family.means.items() if corruption in scores.error
-            }
+            errors = {}
+            for title, scores in family.means.items():
+                # Corruptions that do not enter the mean may be missing for some models.
+                if corruption in scores.error:
+                    errors[title] = scores.error[corruption]
             if errors:
                 note = f"the mean over severities {severities}"
                 columns.append(_mean_column(family, f"{family.name}.{corruption}", errors, note))
@@ -291,12 +292,14 @@ def _reference_heading(table: ScoreGrid, by_setting: Mapping[str, Sequence[Resul
     reference = result.spec.reference
     images = result.spec.dataset.fingerprint
     references = by_setting.get(reference or "", [])
-    same_images_in = {
-        candidate.spec.provenance for candidate in references if candidate.spec.dataset.fingerprint == images
-    }
+    same_images = [candidate for candidate in references if candidate.spec.dataset.fingerprint == images]
+    provenances = {candidate.spec.provenance for candidate in same_images}
     columns = [column for column in table.columns if column.setting == reference]
-    columns.sort(key=lambda column: column.provenance not in same_images_in)
-    return columns[0].heading if columns else None
+    if not columns:
+        return None
+    # False sorts before True, and the order is kept otherwise.
+    columns.sort(key=lambda column: column.provenance not in provenances)
+    return columns[0].heading
 
 
 # Own settings among published ones
