@@ -291,10 +291,10 @@ class _Group:
         Without a number of workers, one more than the cluster has room for is always in Ray's queue, for machines that
         join later.
         """
-        wanted = 1
+        missing = 1
         if self.workers:
-            wanted = self.workers - self.computing
-        return min(wanted, len(self.agenda)) - self.starting
+            missing = self.workers - self.computing
+        return min(missing, len(self.agenda)) - self.starting
 
 
 @dataclass(frozen=True)
