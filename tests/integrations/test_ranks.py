@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -15,7 +17,7 @@ from tests import processes
 from tests.integrations import rank_target
 
 #: Seconds until a training that hangs is killed; long, since other tests may hold the cores.
-TIME_LIMIT = 240
+TIME_LIMIT = 480
 #: Per epoch: 24 images in three settings.
 EVALUATED_IMAGES = 24 * 3
 
@@ -37,6 +39,10 @@ def two_ranks(form: str, settings: dict[str, Any], folder: Path) -> list[dict[st
         process.join(max(0.0, deadline - time.monotonic()))
     still_running = [process for process in ranks if process.exitcode is None]
     for process in still_running:
+        # The process prints where its threads are.
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGUSR1)
+        time.sleep(1)
         process.kill()
         process.join()
     assert not still_running, f"{len(still_running)} of 2 ranks did not end"
