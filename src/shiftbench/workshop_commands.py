@@ -1,7 +1,7 @@
-"""Commands of the two workshops, ``testsets`` and ``hardening``.
+"""Commands of the plug-ins: the workshops ``testsets`` and ``hardening``, and ``bridges``.
 
 Loaded through the entry point group ``shiftbench.commands``, as a third party's table of commands would be. It imports
-neither workshop: `shiftbench --help` shows this table.
+none of them: `shiftbench --help` shows this table.
 """
 
 from __future__ import annotations
@@ -18,6 +18,14 @@ COMMANDS = {
     "experiment": (
         "shiftbench.hardening.commands:experiment_app",
         "Train the variants of an experiment, and compare them.",
+    ),
+    "publish": (
+        "shiftbench.bridges.commands:publish_command",
+        "Put a model's scores beside the model: its card, model-index, .eval_results.",
+    ),
+    "site": (
+        "shiftbench.bridges.commands:site_command",
+        "Write a static leaderboard of many workspaces.",
     ),
     "check augmentation": (
         "shiftbench.hardening.commands:check_augmentation_command",
