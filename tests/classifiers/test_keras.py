@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't
 
 from shiftbench.classifiers import load_classifier  # noqa: E402
 from shiftbench.datasets.samples import sample_images  # noqa: E402
-from shiftbench.errors import ClassifierError  # noqa: E402
+from shiftbench.errors import ClassifierError, ResultWarning  # noqa: E402
 
 IMAGES = sample_images(5, (24, 24))
 PETS = ["cat", "dog", "fish"]
@@ -120,3 +120,12 @@ def test_damaged_files(tmp_path: Path) -> None:
         pass
     with pytest.raises(ClassifierError, match="not a Keras 3 file"):
         load_classifier(tmp_path / "empty.keras")
+
+
+@pytest.mark.reliability("silent-wrong attempts")
+def test_the_first_of_several_outputs_with_scores_is_reported(tmp_path: Path) -> None:
+    inputs = keras.Input((24, 24, 3))
+    colours = keras.layers.GlobalAveragePooling2D()(inputs)
+    keras.Model(inputs, [keras.layers.Rescaling(-1.0)(colours), colours]).save(tmp_path / "two.keras")
+    with pytest.warns(ResultWarning, match="2 outputs"):
+        load_classifier(tmp_path / "two.keras", labels=PETS, preprocessing=f"{STATED},colour=rgb", engine="torch")

@@ -17,11 +17,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import shiftbench as sb
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.onnx_graph import external_files
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.datasets import from_arrays
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, UnknownNameError
@@ -296,3 +298,24 @@ def test_the_classes_that_a_file_names(tmp_path: Path, text: str) -> None:
     default = LabelSpace("folders", ("cat", "dog", "fish"))
     assert load_classifier(path, preprocessing=SMALL, default_labels=default).space.keys == ("dog", "cat", "fish")
     assert load_classifier(path, preprocessing=SMALL, labels=["a", "b", "c"]).space.keys == ("a", "b", "c")
+
+
+@pytest.mark.reliability("silent-wrong attempts")
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_graphs_that_draw_random_numbers_are_reported(tmp_path: Path, pets: LabelSpace, batch_size: int) -> None:
+    """They were taken for models that mix the images of a batch, and with one image at a time for good ones."""
+    helper = onnx.helper
+    path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "noisy.onnx")
+    graph = onnx.load(path)
+    [output] = graph.graph.output
+    noise = helper.make_node("RandomNormalLike", [output.name], ["noise"], scale=5.0)
+    graph.graph.node.extend([noise, helper.make_node("Add", [output.name, "noise"], ["scores"])])
+    output.name = "scores"
+    onnx.save(graph, path)
+    classifier = load_classifier(path, labels=pets, preprocessing=SMALL, batch_size=batch_size)
+    assert not classifier.repeatable
+    assert not classifier.one_at_a_time
+    data = from_arrays(IMAGES, [0] * len(IMAGES), space=pets, name="photos")
+    with pytest.warns(ResultWarning) as caught:
+        sb.evaluate(classifier, "clean", data, tmp_path / "w", progress=False)
+    assert "unsteady-model" in {getattr(record.message, "code", "") for record in caught}

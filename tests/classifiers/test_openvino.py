@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+import shiftbench as sb
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
+from shiftbench.datasets import from_arrays
 from shiftbench.datasets.samples import sample_images
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, ResultWarning
 from tests.classifiers.networks import SMALL, Small
 from tests.raised import raises
 
@@ -126,3 +130,86 @@ def test_files_that_cannot_be_run(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ClassifierError) as device:
         load_classifier(model, labels=["cat", "dog", "fish"], device="cuda")
     assert device.value.found == "cuda"
+
+
+def graph(path: Path, outputs: Callable[[Any], list[Any]], batch: int = -1) -> Path:
+    """A graph whose outputs are made of the mean colours of (N, 3, 32, 32)."""
+    operations = openvino.opset13
+    images = operations.parameter(openvino.PartialShape([batch, 3, 32, 32]), np.float32, name="images")
+    colours = operations.reduce_mean(images, operations.constant(np.array([2, 3])), False)
+    openvino.save_model(openvino.Model(outputs(colours), [images], "colours"), path, compress_to_fp16=False)
+    return path
+
+
+def colours_of(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    means: NDArray[np.float32] = images.mean(axis=(1, 2), dtype=np.float32)
+    return means
+
+
+PIXELS = "size=32,resize=squash,interpolation=bilinear,mean=0,std=1,scale=1,colour=rgb,outputs=logits"
+
+
+@pytest.mark.reliability("silent-wrong attempts")
+def test_the_first_of_several_outputs_with_scores_is_reported(tmp_path: Path) -> None:
+    operations = openvino.opset13
+    path = graph(tmp_path / "two.xml", lambda colours: [operations.negative(colours), colours])
+    with pytest.warns(ResultWarning) as caught:
+        classifier = load_classifier(path, labels=["red", "green", "blue"], preprocessing=PIXELS)
+    assert [getattr(record.message, "code", "") for record in caught] == ["several-outputs"]
+    np.testing.assert_allclose(classifier.scores(IMAGES), -colours_of(IMAGES), atol=1e-3)
+
+
+def test_the_only_output_with_a_score_per_class_is_used(tmp_path: Path) -> None:
+    operations = openvino.opset13
+
+    def outputs(colours: Any) -> list[Any]:
+        return [operations.concat([colours, colours], 1), colours]
+
+    classifier = load_classifier(
+        graph(tmp_path / "embedding.xml", outputs), labels=["red", "green", "blue"], preprocessing=PIXELS
+    )
+    np.testing.assert_allclose(classifier.scores(IMAGES), colours_of(IMAGES), atol=1e-3)
+    copy = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_allclose(copy.scores(IMAGES), colours_of(IMAGES), atol=1e-3)
+    other = load_classifier(
+        graph(tmp_path / "alone.xml", lambda colours: [colours]), labels=["red", "green", "blue"], preprocessing=PIXELS
+    )
+    assert other.fingerprint != classifier.fingerprint
+
+
+@pytest.mark.reliability("silent-wrong attempts")
+@pytest.mark.parametrize("batch", [1, -1])
+def test_graphs_that_keep_variables_or_draw_random_numbers_are_reported(tmp_path: Path, batch: int) -> None:
+    operations = openvino.opset13
+
+    def noisy(colours: Any) -> list[Any]:
+        sizes = operations.constant(np.array([1, 3]))
+        limits = [operations.constant(np.float32(value)) for value in (0, 400)]
+        return [operations.add(colours, operations.random_uniform(sizes, *limits, "f32"))]
+
+    labels = ["red", "green", "blue"]
+    for path in (graph(tmp_path / "noisy.xml", noisy, batch), counting(tmp_path / "counting.xml", batch)):
+        classifier = load_classifier(path, labels=labels, preprocessing=PIXELS)
+        assert not classifier.repeatable
+        data = from_arrays(IMAGES, [0] * len(IMAGES), space=labels, name="photos")
+        with pytest.warns(ResultWarning) as caught:
+            sb.evaluate(classifier, "clean", data, tmp_path / "w", progress=False)
+        assert "unsteady-model" in {getattr(record.message, "code", "") for record in caught}
+
+
+def counting(path: Path, batch: int) -> Path:
+    """A graph that adds the number of its earlier calls to the score of the first class."""
+    operations = openvino.opset13
+    information = openvino.op.util.VariableInfo()
+    information.data_shape = openvino.PartialShape([1, 3])
+    information.data_type = openvino.Type.f32
+    information.variable_id = "calls"
+    variable = openvino.op.util.Variable(information)
+    images = operations.parameter(openvino.PartialShape([batch, 3, 32, 32]), np.float32, name="images")
+    calls = operations.read_value(operations.constant(np.zeros((1, 3), np.float32)), variable)
+    step = operations.constant(np.array([[1, 0, 0]], np.float32))
+    counted = operations.assign(operations.add(calls, step), variable)
+    colours = operations.reduce_mean(images, operations.constant(np.array([2, 3])), False)
+    result = operations.result(operations.add(colours, calls))
+    openvino.save_model(openvino.Model([result], [counted], [images], "counting"), path, compress_to_fp16=False)
+    return path

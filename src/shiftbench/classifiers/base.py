@@ -92,6 +92,8 @@ class Classifier(ABC):
     #: Whether it gets one image at a time, because its scores depend on the other images of a batch without being
     #: meant to; set by a loader or by a run.
     one_at_a_time: bool = False
+    #: Whether an image that the model gets alone has the same scores each time; measured by loaders of files.
+    repeatable: bool = True
     #: The name of its label space in the workspace of a run; set by a run. It does not decide which version it is.
     labels_name: str = ""
     #: Whether the order of its classes is part of its version; set by a run, except for results that are older than

@@ -20,14 +20,33 @@ Score = Callable[[Pixels], Scores]
 #: Neighbours matter if they change a score by more than this share of the largest score. Half precision rounds
 #: differently in batches of different sizes, and stays below this share.
 _TOLERANCE = 5e-3
+#: The same, for a second call with the same image; processors for graphs may add in another order.
+_REPETITION_TOLERANCE = 1e-3
 #: The same, for a value that all scores of an image have in common. It decides nothing, but its rounding remains.
 _ROUNDING_TOLERANCE = 1e-5
+#: How often some images are classified again: a random number of a few classes may come twice.
+_REPETITIONS = 4
+_REPEATED_IMAGES = 2
 
 
 def scores_alone(score: Score, images: Pixels) -> Scores:
     """The scores of images that a model gets one at a time."""
     tables = [_as_table(score(images[row : row + 1]), 1) for row in range(len(images))]
     return np.concatenate(tables)
+
+
+def is_repeatable(score: Score, images: Pixels, alone: Scores) -> bool:
+    """Whether the first of some images, one at a time, have the scores ``alone`` again, after each other.
+
+    A graph may draw random numbers, or keep variables from call to call.
+    """
+    images = images[:_REPEATED_IMAGES]
+    alone = alone[:_REPEATED_IMAGES]
+    for _ in range(_REPETITIONS):
+        again = scores_alone(score, images[::-1])[::-1]
+        if _scores_differ(alone, again, alone, _REPETITION_TOLERANCE):
+            return False
+    return True
 
 
 def depends_on_neighbours(

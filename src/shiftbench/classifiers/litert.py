@@ -94,13 +94,21 @@ class LiteRtModel(OpenedModel):
         if sides[0] == -1 and -1 not in sides[1:]:
             self.batch_size = self._resized(path, threads, batch_size, sides[1:])
         self._input_index = details[0]["index"]
-        self._output_index = self._interpreter.get_output_details()[0]["index"]
         self._input = Quantisation.of(self._interpreter.get_input_details()[0])
-        self._output = Quantisation.of(self._interpreter.get_output_details()[0])
+        output_details = self._interpreter.get_output_details()
+        self.output_shapes = [[int(side) for side in entry["shape"]] for entry in output_details]
+        self._output_indices = [int(entry["index"]) for entry in output_details]
+        self._outputs = [Quantisation.of(entry) for entry in output_details]
         self.engine = "litert cpu"
-        outputs: Outputs | None = "probabilities" if self._output.is_softmax else None
         description, class_names = read_metadata(path)
-        self.facts = StatedFacts(self._known_inputs(sides), description, class_names, outputs)
+        self.facts = StatedFacts(self._known_inputs(sides), description, class_names)
+
+    @property
+    def _output(self) -> Quantisation:
+        return self._outputs[self.output_index]
+
+    def stated_outputs(self) -> Outputs | None:
+        return "probabilities" if self._output.is_softmax else None
 
     def _open(self, path: Path, threads: int) -> Interpreter:
         with raising(ClassifierError, f"LiteRT can't open {path.name}", ValueError, RuntimeError):
@@ -138,7 +146,7 @@ class LiteRtModel(OpenedModel):
     def run(self, batch: NDArray[np.generic]) -> Scores:
         self._interpreter.set_tensor(self._input_index, self._input.to_tensor(batch.astype(np.float32, copy=False)))
         self._interpreter.invoke()
-        scores = self._output.to_real(self._interpreter.get_tensor(self._output_index))
+        scores = self._output.to_real(self._interpreter.get_tensor(self._output_indices[self.output_index]))
         if self._output.is_softmax:
             # Rounding to 1/256 leaves rows that sum to 0.98 or 1.02.
             scores /= scores.sum(axis=-1, keepdims=True)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import OTHER_INPUTS, BatchedClassifier, Outputs, network_fingerprint, trial_scores
-from shiftbench.classifiers.batches import depends_on_neighbours, scores_alone, with_dark_images
+from shiftbench.classifiers.batches import depends_on_neighbours, is_repeatable, scores_alone, with_dark_images
 from shiftbench.classifiers.description import Description
-from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
+from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle, several_outputs
 from shiftbench.classifiers.preprocessing import Preprocessing, in_colour_order
-from shiftbench.errors import ClassifierError, argument
+from shiftbench.errors import ClassifierError, argument, warn_user
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import recognise_names
@@ -38,13 +38,11 @@ class StatedFacts:
         inputs: What its input may be, the likeliest first.
         description: The preprocessing that its metadata states.
         class_names: Its classes, in the order of the outputs; empty if it names none.
-        outputs: Whether its outputs are logits or probabilities, if the file shows it.
     """
 
     inputs: Sequence[KnownInput]
     description: Description = field(default_factory=Description)
     class_names: Sequence[str] = ()
-    outputs: Outputs | None = None
 
 
 class OpenedModel(ABC):
@@ -55,6 +53,14 @@ class OpenedModel(ABC):
     #: Images per call; every call has exactly this many.
     batch_size: int
     facts: StatedFacts
+    #: The sizes of each output, the batch first; None where the file leaves one open.
+    output_shapes: Sequence[Sequence[int | None]]
+    #: The output that holds the scores.
+    output_index: int = 0
+
+    def stated_outputs(self) -> Outputs | None:
+        """Whether its outputs are logits or probabilities, if the file shows it."""
+        return None
 
     @abstractmethod
     def run(self, batch: NDArray[np.generic]) -> Scores:
@@ -86,10 +92,16 @@ class ModelFile(BatchedClassifier):
         self._opened: OpenedModel | None = opener(self.paths[0], self.threads, options.batch_size or DEFAULT_BATCH)
         self.engine = self._opened.engine
         self.batch_size = self._opened.batch_size
+        #: The outputs that may hold the scores; the first of them is used.
+        self.candidates = score_outputs(self._opened.output_shapes, options)
+        self._opened.output_index = self.candidates[0]
 
     @property
     def fingerprint(self) -> str:
-        return network_fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
+        weights = self._weights
+        if self.candidates[0] > 0:
+            weights = digest(weights, "output", self.candidates[0])
+        return network_fingerprint(weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
         return self.batch_size
@@ -100,6 +112,7 @@ class ModelFile(BatchedClassifier):
         with self._running:
             if self._opened is None:
                 self._opened = self._opener(self.paths[0], self.threads, self.batch_size)
+                self._opened.output_index = self.candidates[0]
             return self._opened
 
     def forward(self, images: Pixels) -> Scores:
@@ -141,14 +154,15 @@ def load_model_file(target: str, options: Options, opener: Opener, *more_files: 
     facts = classifier.opened.facts
     if facts.description.keys:
         options = replace(options, described=((facts.description, "file"), *options.described))
-    if facts.outputs is not None and options.outputs is None:
-        options = replace(options, outputs=facts.outputs, sources={**options.sources, "outputs": "file"})
+    stated_outputs = classifier.opened.stated_outputs()
+    if stated_outputs is not None and options.outputs is None:
+        options = replace(options, outputs=stated_outputs, sources={**options.sources, "outputs": "file"})
 
     def trial(preprocessing: Preprocessing) -> Scores:
         classifier.preprocessing = preprocessing
         images = options.trial_images(preprocessing)
         scores = trial_scores(classifier.name, images[: classifier.batch_size], classifier.padded_forward)
-        classifier.one_at_a_time = _mixes_images(classifier, images)
+        _observe(classifier, images)
         return scores
 
     failures: list[ClassifierError] = []
@@ -159,8 +173,34 @@ def load_model_file(target: str, options: Options, opener: Opener, *more_files: 
         except ClassifierError as error:
             failures.append(error)
             continue
+        if len(classifier.candidates) > 1:
+            warn_user(several_outputs(classifier.name, len(classifier.candidates)))
         return _named(settled, facts.class_names, scores.shape[1]).finish(classifier, scores)
     raise failures[0]
+
+
+def score_outputs(shapes: Sequence[Sequence[int | None]], options: Options) -> list[int]:
+    """The outputs that have one score for each class, or else as many columns as the first table has; at least one."""
+    tables: dict[int, int] = {}
+    for number, shape in enumerate(shapes):
+        columns = _columns(shape)
+        if columns is not None:
+            tables[number] = columns
+    counts = [len(space) for space in (options.labels, options.default_labels) if space is not None]
+    counts += tables.values()
+    for count in counts:
+        fitting = [number for number, columns in tables.items() if columns == count]
+        if fitting:
+            return fitting
+    return [0]
+
+
+def _columns(shape: Sequence[int | None]) -> int | None:
+    """The number of values per image of an output that may be a table of scores; None for other outputs."""
+    sizes = [size for size in shape[1:] if size != 1]
+    if len(shape) < 2 or len(sizes) > 1:
+        return None
+    return sizes[0] if sizes else 1
 
 
 def _named(options: Options, class_names: Sequence[str], outputs: int) -> Options:
@@ -172,15 +212,16 @@ def _named(options: Options, class_names: Sequence[str], outputs: int) -> Option
     return replace(options, labels=space, sources={**options.sources, "labels": "file"})
 
 
-def _mixes_images(classifier: ModelFile, images: Pixels) -> bool:
-    """Whether images have other scores in a batch than alone."""
-    if classifier.batch_size == 1:
-        return False
+def _observe(classifier: ModelFile, images: Pixels) -> None:
+    """Note whether images have the same scores each time, and other scores in a batch than alone."""
     images = with_dark_images(images[::2])
     classifier.one_at_a_time = True
     alone = scores_alone(classifier.padded_forward, images)
+    classifier.repeatable = is_repeatable(classifier.padded_forward, images, alone)
     classifier.one_at_a_time = False
-    return depends_on_neighbours(classifier.padded_forward, images, alone, classifier.batch_size)
+    if classifier.repeatable and classifier.batch_size > 1:
+        forward = classifier.padded_forward
+        classifier.one_at_a_time = depends_on_neighbours(forward, images, alone, classifier.batch_size)
 
 
 def not_one_image_input(name: str, found: str) -> ClassifierError:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import OTHER_INPUTS, BatchedClassifier, Outputs, network_fingerprint, trial_scores
-from shiftbench.classifiers.batches import depends_on_neighbours, scores_alone, with_dark_images
+from shiftbench.classifiers.batches import depends_on_neighbours, is_repeatable, scores_alone, with_dark_images
 from shiftbench.classifiers.description import Description, FactSource
 from shiftbench.classifiers.onnx_graph import mixes_images, onnx_digest
 from shiftbench.classifiers.onnx_metadata import description_in, own_entry
@@ -279,7 +279,7 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         classifier.preprocessing = preprocessing
         images = options.trial_images(preprocessing)[: classifier.batch_size]
         scores = trial_scores(classifier.name, images, classifier.padded_forward)
-        classifier.one_at_a_time = graph_mixes_images or _mixes_images(classifier, images)
+        _observe(classifier, images, graph_mixes_images)
         return scores
 
     # An input may fit several layouts; the first one with which the graph runs is taken.
@@ -308,13 +308,19 @@ def _with_metadata(options: Options, description: Description) -> Options:
     return replace(options, outputs=description.outputs, sources={**options.sources, "outputs": source})
 
 
-def _mixes_images(classifier: OnnxClassifier, images: Pixels) -> bool:
-    """Whether images have other scores in a batch than alone, as in a graph that was exported in training mode."""
+def _observe(classifier: OnnxClassifier, images: Pixels, graph_mixes_images: bool) -> None:
+    """Note whether images have the same scores each time, and other scores in a batch than alone.
+
+    A graph that was exported in training mode may draw random numbers, and takes means over the batch.
+    """
     images = with_dark_images(images[::2])
+    forward = classifier.padded_forward
     classifier.one_at_a_time = True
-    alone = scores_alone(classifier.padded_forward, images)
-    classifier.one_at_a_time = False
-    return depends_on_neighbours(classifier.padded_forward, images, alone, classifier.batch_size)
+    alone = scores_alone(forward, images)
+    classifier.repeatable = is_repeatable(forward, images, alone)
+    classifier.one_at_a_time = graph_mixes_images
+    if classifier.repeatable and not graph_mixes_images:
+        classifier.one_at_a_time = depends_on_neighbours(forward, images, alone, classifier.batch_size)
 
 
 def _scores_output(session: Any, options: Options, name: str) -> tuple[str | None, FactSource]:

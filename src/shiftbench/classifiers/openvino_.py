@@ -48,10 +48,11 @@ class OpenVinoModel(OpenedModel):
             "PERFORMANCE_HINT": "LATENCY",
         }
         self._compiled = core.compile_model(model, "CPU", settings)
+        self.output_shapes = [_sizes(output) for output in model.outputs]
         self.engine = "openvino cpu"
 
     def run(self, batch: NDArray[np.generic]) -> Scores:
-        scores = self._compiled(batch.astype(self._input_type, copy=False))[0]
+        scores = self._compiled(batch.astype(self._input_type, copy=False))[self.output_index]
         return np.array(scores, np.float32)  # The library reuses the memory of its own array.
 
 
@@ -68,11 +69,18 @@ def load_openvino(target: str, options: Options) -> ModelFile:
     return load_model_file(target, options, OpenVinoModel, weights)
 
 
+def _sizes(entry: openvino.Output) -> list[int | None]:
+    """The shape of an input or an output; empty if even the number of axes is open."""
+    shape = entry.partial_shape
+    if shape.rank.is_dynamic:
+        return []
+    return [side.get_length() if side.is_static else None for side in shape]
+
+
 def _known_inputs(model: openvino.Model) -> list[KnownInput]:
     """What the input may be: by its layout if the file states it, otherwise by its shape."""
     entry = model.inputs[0]
-    sides = [side.get_length() if side.is_static else None for side in entry.partial_shape]
-    inputs = known_inputs(sides, pixels=entry.element_type.to_string() == "u8")
+    inputs = known_inputs(_sizes(entry), pixels=entry.element_type.to_string() == "u8")
     letters = str(entry.node.layout).strip("[]").replace(",", "").lower()
     return [known_input for known_input in inputs if known_input.normalisation.layout == letters] or inputs
 

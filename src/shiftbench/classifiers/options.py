@@ -592,6 +592,15 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     return ResultWarning(text, "assumed-preprocessing")
 
 
+def several_outputs(name: str, count: int) -> ResultWarning:
+    """The warning about a model of which several outputs could hold the scores."""
+    return ResultWarning(
+        f"{name} has {count} outputs with one score for each class, and the first of them is used. If another one is "
+        "meant, export the model with that output alone",
+        "several-outputs",
+    )
+
+
 def _enumeration(names: Sequence[str]) -> str:
     """
     >>> _enumeration(["mean", "std", "scale"])

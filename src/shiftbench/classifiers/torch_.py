@@ -25,7 +25,7 @@ from shiftbench.classifiers.base import (
 )
 from shiftbench.classifiers.configs import from_library
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime, onnx_twin, twin_path
-from shiftbench.classifiers.options import KnownInput, Options, settle
+from shiftbench.classifiers.options import KnownInput, Options, settle, several_outputs
 from shiftbench.classifiers.preprocessing import LUMA_WEIGHTS, Normalisation, Preprocessing
 from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning, argument, required, warn_user
 from shiftbench.io.code_state import module_digest, tensors_of
@@ -35,6 +35,8 @@ from shiftbench.labels.space import LabelSpace, Scores
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+#: The output of these names holds the scores.
+SCORE_NAMES = ("logits", "scores")
 _reloaded: weakref.WeakKeyDictionary[Classifier, Classifier] = weakref.WeakKeyDictionary()
 _reloading = threading.Lock()
 
@@ -54,6 +56,8 @@ class TorchClassifier(BatchedClassifier):
     why_not_onnxruntime: str | None = None
     #: Likely numbers of classes, by which the scores are found among several outputs.
     counts: tuple[int, ...] = ()
+    #: How many of the module's outputs could hold the scores.
+    candidates = 1
     #: Whether the module takes batches of ``batch_size`` images only.
     has_fixed_batch = False
 
@@ -152,7 +156,9 @@ class TorchClassifier(BatchedClassifier):
 
     def _scores(self, inputs: Tensor) -> Scores:
         torch = import_torch()
-        outputs = scores_of(self.module(inputs), self.counts)
+        module_outputs = self.module(inputs)
+        self.candidates = candidate_tables(module_outputs, self.counts)
+        outputs = scores_of(module_outputs, self.counts)
         # The scores are copied because a module may return the same tensor each time, with other values.
         scores: Scores = outputs.detach().to("cpu", torch.float32, copy=True).numpy()
         return scores
@@ -313,6 +319,8 @@ def from_module(
         known_input = known_input.grey()
     settled, reference = settle(name, options, known_input, try_out)
     settled.finish(trial, reference)
+    if trial.candidates > 1:
+        warn_user(several_outputs(name, trial.candidates))
     trial.reset()
     if is_object and not trial.stateful and _forgot_eval_mode(module):
         text = f"{name} is in training mode, and is evaluated in eval mode: call its method eval() to confirm this"
@@ -517,13 +525,23 @@ def unwrapped(module: Any) -> object:
     return module
 
 
+def candidate_tables(output: object, counts: Sequence[int] = ()) -> int:
+    """How many tensors among what a module returned have the shape of the one that ``scores_of`` takes."""
+    is_named = any(hasattr(output, name) or (isinstance(output, dict) and name in output) for name in SCORE_NAMES)
+    if is_named or not isinstance(output, dict | tuple | list):
+        return 1
+    shape = getattr(scores_of(output, counts), "shape", None)
+    tensors = output.values() if isinstance(output, dict) else output
+    return sum(getattr(tensor, "shape", ()) == shape for tensor in tensors)
+
+
 def scores_of(output: object, counts: Sequence[int] = ()) -> Any:
     """The score tensor among what modules return: a tensor, ``.logits``, a dictionary or a tuple.
 
     Among several tensors, it is the first with as many columns as there are classes, by one of the ``counts``. Raises
     ClassifierError if a dictionary does not show which of its tensors holds the scores.
     """
-    for name in ("logits", "scores"):
+    for name in SCORE_NAMES:
         if hasattr(output, name):
             return getattr(output, name)
         if isinstance(output, dict) and name in output:

@@ -186,7 +186,9 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
             warning = _settle(classifier, workspace, steady, has_old_results)
             if warning is not None:
                 warnings.append(warning)
-        if classifier.one_at_a_time:
+        if not classifier.repeatable and not classifier.stateful:
+            warnings.append(_unsteady(classifier.name))
+        elif classifier.one_at_a_time:
             warnings.append(_mixing(classifier.name))
         # The name is looked up again, because the scores on fixed images may have made the model another version.
         classifier.labels_name = _stored_labels_name(stored, classifier)
