@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # For example: make environments ENVIRONMENTS_OPTIONS="--python 3.12"
 ENVIRONMENTS_OPTIONS ?=
 
-.PHONY: demo test lint javascript unit coverage mutants environments fresh soak docs bench performance clean help
+.PHONY: demo test lint javascript unit coverage mutants fuzz environments fresh soak docs bench performance clean help
 
 help:
 	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
@@ -23,6 +23,7 @@ help:
 	@echo "make soak         the long tests, and docs/reliability.md from them; then make environments"
 	@echo "make coverage     the test suite, and which lines and branches of the core it does not run"
 	@echo "make mutants      break the product in many places, and list those that no test notices"
+	@echo "make fuzz         the kernels and the image decoders' callers under libFuzzer, sanitizers on"
 	@echo "make environments the documented commands on every Python here, with the oldest and newest dependencies"
 	@echo "make docs         the documentation site in site/, its tutorials run and its links checked"
 
@@ -58,6 +59,12 @@ coverage: $(VENV)/.dev
 # What has a verdict is not run again: remove .mutants/ to begin anew.
 mutants: $(VENV)/.dev
 	$(BIN)/python scripts/mutants.py; status=$$?; $(BIN)/python scripts/mutants.py --page > /dev/null; exit $$status
+
+# Needs clang. What found new code is kept in .fuzz/ for the next time. For example: make fuzz FUZZ_SECONDS=3600
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.dev
+	$(PIP) atheris
+	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
 
 soak: $(VENV)/.dev
 	bash scripts/system-packages $(SOAK_SYSTEM)
