@@ -128,8 +128,8 @@ def test_own_models_get_a_sentence(open_page: Open) -> None:
     result = effective_robustness(
         x,
         y,
-        models=[one["name"] for one in results["models"]],
-        baseline=[one["fitted"] for one in results["models"]],
+        models=[model["name"] for model in results["models"]],
+        baseline=[model["fitted"] for model in results["models"]],
         n_x=n,
         n_y=n,
         unit="fraction",

@@ -127,7 +127,7 @@ def test_grey_is_the_same_on_every_engine() -> None:
     grey = Normalisation(mean=(0.5, 0.4, 0.3), colour_order="grey")
     assert grey.mean == (0.4,) * 3 and grey(images).shape == (3, 1, 9, 7)
     assert np.array_equal(normalised_on("cpu", images, grey).numpy(), grey(images))
-    expected = np.stack([np.asarray(Image.fromarray(one).convert("L")) for one in images])[:, None]
+    expected = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in images])[:, None]
     plain = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1, colour_order="grey")
     assert np.array_equal(plain(images), expected)
 

@@ -29,7 +29,7 @@ def describe(*arguments: object) -> Any:
 
 
 def sources(found: Any) -> dict[str, str]:
-    return {one["name"]: one["source"] for one in found["facts"]}
+    return {fact["name"]: fact["source"] for fact in found["facts"]}
 
 
 def test_each_fact_has_its_source(model: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_sidecar_that_repeats_what_was_given_is_no_new_version(model: Path, tm
     first = answer("eval", model, *shared, *given)
     describe(model, "--data", data, *given, "--write")
     second = answer("eval", model, *shared)
-    assert [one["id"] for one in second["scores"]] == [one["id"] for one in first["scores"]]
+    assert [score["id"] for score in second["scores"]] == [score["id"] for score in first["scores"]]
     assert second["warnings"] == []
 
 

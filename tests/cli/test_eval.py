@@ -121,7 +121,7 @@ def test_strict_prints_and_stores_everything_before_it_fails(project: Path, tmp_
     assert (plain.exit_code, strict.exit_code) == (0, 3)
     data = json.loads(strict.stdout)
     assert all(data[part] == json.loads(plain.stdout)[part] for part in ("scores", "warnings"))
-    assert {one["code"] for one in data["warnings"]} <= {"permuted-labels", "chance-level"} and data["warnings"]
+    assert {warning["code"] for warning in data["warnings"]} <= {"permuted-labels", "chance-level"} and data["warnings"]
     assert evaluated(project, "make_wrong", tmp_path / "new", "--strict").exit_code == 3
     assert len(sb.Run.open(tmp_path / "new").results) == 1
 
@@ -132,7 +132,7 @@ def test_strict_counts_skipped_images(tmp_path: Path, project: Path) -> None:
     options = ("--data", data, "--labels", project / "colours.txt", "-q", "-w", tmp_path / "w", "--json", "--strict")
     result = call("eval", f"{project}/model.py:make", *options)
     assert result.exit_code == 3
-    assert [one["code"] for one in json.loads(result.stdout)["warnings"]] == ["skipped-images"]
+    assert [warning["code"] for warning in json.loads(result.stdout)["warnings"]] == ["skipped-images"]
 
 
 def test_a_strict_call_in_python_carries_the_run(project: Path, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_strict_call_in_python_carries_the_run(project: Path, tmp_path: Path) 
             strict=True,
         )
     assert len(caught.value.run.results) == 2
-    assert any(one.code in ("permuted-labels", "chance-level") for one in caught.value.warnings)
+    assert any(warning.code in ("permuted-labels", "chance-level") for warning in caught.value.warnings)
 
 
 UNNAMED = """
@@ -187,7 +187,7 @@ def unnamed(project: Path) -> Path:
 
 def scores_of(result: Result) -> dict[str, float]:
     assert result.exit_code == 0, result.output
-    return {one["setting"]: one["value"] for one in json.loads(result.stdout)["scores"]}
+    return {score["setting"]: score["value"] for score in json.loads(result.stdout)["scores"]}
 
 
 def test_folders_are_the_classes_of_a_model_with_as_many_outputs(project: Path, unnamed: Path, tmp_path: Path) -> None:
@@ -195,9 +195,9 @@ def test_folders_are_the_classes_of_a_model_with_as_many_outputs(project: Path, 
     by_default = call(*first)
     asked = call(*first, "--labels", "folders")
     assert scores_of(by_default) == scores_of(asked) == {"pictures": 1.0}
-    (note,) = [one for one in json.loads(by_default.stdout)["warnings"] if one["code"] == "own-classes"]
+    (note,) = [warning for warning in json.loads(by_default.stdout)["warnings"] if warning["code"] == "own-classes"]
     assert "0 = blue, 1 = green, 2 = red" in note["message"] and "--labels folders" in note["message"]
-    assert not any(one["code"] == "own-classes" for one in json.loads(asked.stdout)["warnings"])
+    assert not any(warning["code"] == "own-classes" for warning in json.loads(asked.stdout)["warnings"])
     assert len(sb.Run.open(tmp_path / "w").results) == 1
     named = sb.load_classifier(f"{unnamed}:make", labels=["blue", "green", "red"], preprocessing={"size": 32})
     with warnings.catch_warnings():
@@ -277,8 +277,8 @@ def test_a_recorded_run_is_repeated_exactly(
     assert again.exit_code == 0, again.output
     assert "not the recorded run" not in again.stderr
     assert keys(tmp_path / "a") == keys(tmp_path / "b") and len(keys(tmp_path / "b")) == 2
-    for one in (tmp_path / "a").glob("predictions/*/*/*.parquet"):
-        assert one.read_bytes() == (tmp_path / "b" / one.relative_to(tmp_path / "a")).read_bytes()
+    for path in (tmp_path / "a").glob("predictions/*/*/*.parquet"):
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
 
 
 def test_options_stand_above_a_configuration_file(project: Path, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_options_stand_above_a_configuration_file(project: Path, tmp_path: Path)
         '''
     )
     scores = answer("eval", "--config", file, "-w", tmp_path / "w", "--corruption", "fog", "-q")["scores"]
-    assert {(one["setting"], one["n"]) for one in scores} == {("pictures", 9), ("pictures-c.fog.2", 9)}
+    assert {(score["setting"], score["n"]) for score in scores} == {("pictures", 9), ("pictures-c.fog.2", 9)}
 
 
 @pytest.mark.parametrize("text", ["sweet = 1", "suite = ", "[select]\nper_clas = 3", 'data = "s3://***@bucket/x"'])

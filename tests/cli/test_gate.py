@@ -174,7 +174,10 @@ def test_groups_of_a_design_whose_settings_met_two_images_each(project: Path, tm
     done = gate(project, "worse", f"{project}/model.py:old", *data, *words, "--severity", "1-5")
     assert done.exit_code in (1, 2), done.output
     [rule_found] = json.loads(done.stdout)["rules"]
-    assert {one["name"]: one["images"] for one in rule_found["checks"]} == {"fr in m.csv-c": 12, "us in m.csv-c": 9}
+    assert {check["name"]: check["images"] for check in rule_found["checks"]} == {
+        "fr in m.csv-c": 12,
+        "us in m.csv-c": 9,
+    }
     table = call("groups", "-w", tmp_path / "w", "--by", "country", "--json")
     assert table.exit_code == 0, table.output
 
@@ -450,7 +453,7 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_computed(pr
 def test_settings_of_the_baseline_that_are_left_out_are_noted(project: Path) -> None:
     done = gate(project, "same", project / "b.parquet", "--corruption", "contrast", "--json")
     assert done.exit_code == 0, done.output
-    assert any("photos-c.gaussian_noise.3" in one for one in json.loads(done.stdout)["notes"])
+    assert any("photos-c.gaussian_noise.3" in note for note in json.loads(done.stdout)["notes"])
 
 
 def test_bad_models(project: Path) -> None:
@@ -479,7 +482,9 @@ def test_rules_that_do_not_fit_are_refused_before_anything_is_computed(project: 
 
 
 def test_calibration_without_confidences_is_refused_before_anything_is_computed(project: Path, tmp_path: Path) -> None:
-    rows = [f"{one.relative_to(project / 'photos')},{one.parent.name}" for one in (project / "photos").glob("*/*.png")]
+    rows = [
+        f"{path.relative_to(project / 'photos')},{path.parent.name}" for path in (project / "photos").glob("*/*.png")
+    ]
     (tmp_path / "made.csv").write_text("\n".join(["id,prediction", *rows]) + "\n")
     words = ("--data", project / "photos", "--labels", project / "colours.txt", "--suite", "clean")
     place = ("-o", tmp_path / "c.parquet", "-w", tmp_path / "before")

@@ -54,7 +54,7 @@ def test_train_then_eval(trained: Path, tmp_path: Path) -> None:
         tmp_path / "ws",
         "-q",
     )["scores"]
-    assert [(one["classifier"], one["setting"]) for one in scores] == [
+    assert [(score["classifier"], score["setting"]) for score in scores] == [
         ("small", "cifar-10"),
         ("small", "cifar-10-c.fog.3"),
     ]

@@ -150,7 +150,7 @@ def _workspace(root: Path, fewer: int) -> None:
                 source="in-memory",
             )
     workspace = Workspace(root)
-    [dataset] = {one.spec.dataset for one in workspace.results(settings=["val"])}
+    [dataset] = {result.spec.dataset for result in workspace.results(settings=["val"])}
     set_tag(workspace, dataset, str(50_000 // fewer - 1), "several objects", on=True)
 
 

@@ -55,11 +55,11 @@ def test_versions_in_order_of_their_first_run(project: Path) -> None:
     assert done.exit_code == 0, done.output
     versions = json.loads(done.stdout)["versions"]
     run = sb.Run.open(project / "w")
-    assert [one["model"] for one in versions] == run.classifiers and len(versions) == 3
-    first, second, third = (one["scores"] for one in versions)
+    assert [version["model"] for version in versions] == run.classifiers and len(versions) == 3
+    first, second, third = (version["scores"] for version in versions)
     assert first["photos"]["value"] == 1.0 > third["photos"]["value"] > second["photos"]["value"]
     settings = [f"photos-c.contrast.{severity}" for severity in (1, 2)]
-    mean = sum(run.predictions(versions[1]["model"], one).correct.mean() for one in settings) / 2
+    mean = sum(run.predictions(versions[1]["model"], setting).correct.mean() for setting in settings) / 2
     assert second["photos-c"]["value"] == pytest.approx(mean)
     pair = compare(*(run.predictions(versions[i]["model"], "photos") for i in (1, 0)))
     assert versions[0]["change"] is None
@@ -87,7 +87,7 @@ def test_compare_across_workspaces(project: Path, tmp_path: Path) -> None:
     family = call("compare", "-w", project / "w", "-w", project / "other", "--setting", "photos-c", "--json")
     means = json.loads(family.stdout)["comparisons"]
     alone = json.loads(call("compare", "-w", project / "w", "--setting", "photos-c", "--json").stdout)["comparisons"]
-    differences = {(one["first"], one["second"]): one["difference"] for one in means}
+    differences = {(mean["first"], mean["second"]): mean["difference"] for mean in means}
     assert len(means) == 6 and differences[last, "net"] == 0
     assert {key: differences[key] for key in [(one["first"], one["second"]) for one in alone]} == {
         (one["first"], one["second"]): one["difference"] for one in alone

@@ -105,7 +105,7 @@ def test_two_versions_are_told_apart_everywhere(workspace: Path, tmp_path: Path)
         assert len(output("table", "-w", workspace, "-c", first, columns=width).splitlines()) < len(shown.splitlines())
         assert max(map(len, shown.splitlines())) <= width
     pairs = answer("compare", "-w", workspace, "-c", "bright")["comparisons"]
-    assert [(one["first"], one["second_id"]) for one in pairs] == [(first, second)]
+    assert [(pair["first"], pair["second_id"]) for pair in pairs] == [(first, second)]
     output("store", "export", tmp_path / "all.csv", "-w", workspace, "-q")
     rows = list(csv.DictReader((tmp_path / "all.csv").open()))
     assert {row["classifier"] for row in rows} == {first, second, "dark"}
@@ -139,8 +139,8 @@ def test_the_report_marks_it_in_results_methods_and_warnings(made: Path, tmp_pat
     page = payload(tmp_path / "r.html")
     models = {one["name"]: one for one in page["sections"]["results"]["models"]}  # type: ignore[index]
     assert models["dark"]["assumed"] and models["dark"]["id"].startswith("dark@")
-    assert any("assumed" in one for one in page["warnings"])
-    methods = {one["heading"]: one for one in page["sections"]["methods"]}  # type: ignore[attr-defined]
+    assert any("assumed" in warning for warning in page["warnings"])
+    methods = {method["heading"]: method for method in page["sections"]["methods"]}  # type: ignore[attr-defined]
     assert "assumed" in " ".join(methods["Models"]["paragraphs"])
     assert not any("weights" in item for item in methods["Models"]["items"])
 
@@ -189,7 +189,7 @@ def test_a_workspace_without_records_is_read_as_ever(tmp_path: Path) -> None:
 
 def test_the_log_has_dates_commands_models_and_versions(made: Path) -> None:
     runs = answer("store", "log", "-w", made)["runs"]
-    assert [one["status"] for one in runs] == ["complete"] * 3
+    assert [run["status"] for run in runs] == ["complete"] * 3
     assert runs[2]["models"][0]["id"].startswith("dark@") and runs[2]["software"]["versions"]["numpy"]
     for width in (80, 160):
         shown = output("store", "log", "-w", made, columns=width)
@@ -212,13 +212,13 @@ def test_remove_one_version_and_compute_it_again(workspace: Path, made: Path) ->
     first, second = ids(workspace)
     before = {path.relative_to(workspace): path.read_bytes() for path in workspace.rglob("predictions/*/*/*.parquet")}
     planned = answer("store", "remove", second, "-w", workspace, "--dry-run")
-    assert [one["id"] for one in planned["results"]] == [second] and not planned["removed"]
+    assert [result["id"] for result in planned["results"]] == [second] and not planned["removed"]
     assert call("store", "remove", second, "-w", workspace, text="n\n").exit_code == 1
     assert len(sb.Run.open(workspace).results) == 3
     output("store", "remove", second, "-w", workspace, text="y\n")
     run = sb.Run.open(workspace)
     assert run.classifiers == ["bright", "dark"]
-    assert read_runs(run.workspace)[0][-1].models[0].removed == [one["key"] for one in planned["results"]]
+    assert read_runs(run.workspace)[0][-1].models[0].removed == [result["key"] for result in planned["results"]]
     evaluate(made.parent / "pictures", workspace, classifier=model(crop=8))
     again = {path.relative_to(workspace): path.read_bytes() for path in workspace.rglob("predictions/*/*/*.parquet")}
     assert again == before

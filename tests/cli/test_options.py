@@ -82,8 +82,8 @@ def test_help_of_all_commands_shows_plain_names_and_whole_sentences() -> None:
             used = shown.partition("Arguments:")[0]
             listed = shown.partition("Options:")[0].partition("Arguments:")[2]
             assert "{" not in used.partition("\n\n")[0] and "<" not in listed, shown
-            arguments = [one for one in leaf.params if one.param_type_name == "argument" and not one.hidden]
-            assert all(one.metavar in listed for one in arguments), shown
+            arguments = [param for param in leaf.params if param.param_type_name == "argument" and not param.hidden]
+            assert all(argument.metavar in listed for argument in arguments), shown
         if path != name:
             assert "..." not in output(*name.split(), "--help", columns=60).partition("Commands:")[2]
 

@@ -27,7 +27,7 @@ def test_prints_published_beside_recomputed() -> None:
 
 def test_json_and_nothing_else() -> None:
     data = answer("reproduce", "002", "003")
-    assert [one["paper"] for one in data["papers"]] == ["002", "003"]
+    assert [paper["paper"] for paper in data["papers"]] == ["002", "003"]
     assert data["counts"]["same"] > 0 and set(data["papers"][0]) == {"paper", "title", "counts", "claims"}
 
 

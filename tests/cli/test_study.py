@@ -340,7 +340,7 @@ def test_the_public_testbed_needs_no_table_of_models(reference_data: Path, tmp_p
     both = json.loads(
         call("correlate", "-r", table, "-s", "corruptions", "-n", "all", "-n", "imagenet-r", "--json").stdout
     )
-    assert [one["second"] for one in both["correlations"]][-2:] == ["imagenet-a", "imagenet-r"]
+    assert [correlation["second"] for correlation in both["correlations"]][-2:] == ["imagenet-a", "imagenet-r"]
     tau = json.loads(call("relative", "-r", table, "--shift", "imagenetv2", "--shift", "pgd", "--json").stdout)
     swsl = next(row for row in tau["models"] if row["model"] == "resnet50_swsl")
     assert swsl["imagenetv2"] == pytest.approx(70.9 - 63.2, abs=0.7)

@@ -30,7 +30,7 @@ def test_every_row_is_in_a_set_or_has_a_reason(tmp_path: Path) -> None:
 def test_values_say_where_they_are_used(tmp_path: Path) -> None:
     rows = [{**row, "camera": "broken"} if i == 0 else row for i, row in enumerate(shop_rows())]
     audit = audit_factors(rows, STOREFRONTS, root=tmp_path)
-    used = {(one.factor, one.value): (one.rows, one.used) for one in audit.values}
+    used = {(value.factor, value.value): (value.rows, value.used) for value in audit.values}
     assert used["country", "FR"] == (24, "france") and used["country", "US"] == (24, "training and test")
     assert used["country", "CA"] == (0, "training and test"), "asked for, and not there"
     assert used["camera", "broken"] == (1, NOWHERE) and used["part", "test"] == (36, "test, shifted")

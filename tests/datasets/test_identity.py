@@ -108,8 +108,8 @@ def test_pipes_and_devices_are_skipped_by_name_and_never_opened(folder: Path, tm
     (folder / "red/zero.png").symlink_to("/dev/zero")
     dataset = open_dataset(folder, **FOLDERS)
     assert dataset.fingerprint == expected and len(dataset) == 12
-    assert any("2 pipes, sockets or devices" in one for one in dataset.remarks)
-    assert any("2 pipes, sockets or devices" in one for one in inspect_data(folder, **FOLDERS).notes)
+    assert any("2 pipes, sockets or devices" in remark for remark in dataset.remarks)
+    assert any("2 pipes, sockets or devices" in note for note in inspect_data(folder, **FOLDERS).notes)
     rows = "path,label\nred/pipe.png,red\nred/zero.png,red\nred/001.png,red\n"
     (folder / "list.csv").write_text(rows)
     listed = open_dataset(folder / "list.csv", allow_outside=True, **FOLDERS)
@@ -128,15 +128,19 @@ def test_link_loops_are_not_followed_and_links_to_outside_are_named(folder: Path
     dataset = open_dataset(folder, **FOLDERS)
     assert len(dataset) == 15 and sum("/loop/" in one for one in dataset.ids) == 0
     for remarks in (dataset.remarks, inspect_data(folder, **FOLDERS).notes):
-        assert any("red/loop" in one and "not followed" in one for one in remarks)
-        assert any(one.startswith("1 links lead to files outside") and "blue/linked.png" in one for one in remarks)
+        assert any("red/loop" in remark and "not followed" in remark for remark in remarks)
+        assert any(
+            remark.startswith("1 links lead to files outside") and "blue/linked.png" in remark for remark in remarks
+        )
 
 
 def test_images_of_formats_that_are_not_read_are_named(folder: Path) -> None:
     (folder / "red/moving.GIF").write_bytes(b"GIF89a")
     (folder / "red/about.txt").write_text("not an image")
     dataset = open_dataset(folder, **FOLDERS)
-    assert len(dataset) == 12 and [one for one in dataset.remarks if one.startswith("1 ") and "red/moving.GIF" in one]
+    assert len(dataset) == 12 and [
+        remark for remark in dataset.remarks if remark.startswith("1 ") and "red/moving.GIF" in remark
+    ]
 
 
 def test_copies_and_images_in_two_classes_are_counted(folder: Path) -> None:

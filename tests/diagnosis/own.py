@@ -69,7 +69,7 @@ def digits() -> tuple[Pixels, NDArray[Any]]:
     from sklearn.datasets import load_digits
 
     found = load_digits()
-    small = [Image.fromarray((one * 255 / 16).astype(np.uint8)) for one in found.images]
+    small = [Image.fromarray((image * 255 / 16).astype(np.uint8)) for image in found.images]
     grey = np.stack([np.asarray(one.resize((28, 28), Image.Resampling.BICUBIC)) for one in small])
     return np.ascontiguousarray(grey[..., None].repeat(3, axis=3)), found.target
 

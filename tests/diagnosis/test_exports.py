@@ -77,9 +77,9 @@ def int8(source: Path, target: Path, images: Pixels, stated: str = RIGHT, labels
 def test_a_model_and_itself_are_the_same(resnet8: Path, data: Dataset) -> None:
     found = check(resnet8, resnet8, data)
     assert found.status == "same" and found.first_difference is None
-    assert {one.finding for one in found.stages} == {"same"}
+    assert {stage.finding for stage in found.stages} == {"same"}
     names = ["pixels", "input", "labels", "outputs", "scores", "top-1", "accuracy"]
-    assert [one.stage for one in found.stages][:7] == names and len(found.stages) == 11
+    assert [stage.stage for stage in found.stages][:7] == names and len(found.stages) == 11
     assert found.reason in repr(found) and all(name in found._repr_html_() for name in names)
 
 
@@ -185,7 +185,7 @@ def moved_weights(source: Path, target: Path, amount: float) -> Path:
 def test_half_precision_first_differs_in_the_scores(resnet8: Path, data: Dataset, tmp_path: Path) -> None:
     found = check(resnet8, half_precision(resnet8, tmp_path / "half.onnx"), data, least_agreement=0.95)
     assert found.status == "same" and found.first_difference == "scores"
-    stages = {one.stage: one for one in found.stages}
+    stages = {stage.stage: stage for stage in found.stages}
     assert 1e-4 < stages["scores"].values["largest"] < 0.02 and stages["scores"].finding == "close"
     assert stages["top-1"].values["agreement"] >= 0.99
 
@@ -195,12 +195,12 @@ def test_int8_differs_in_the_scores_and_in_some_answers(
 ) -> None:
     export = int8(resnet8, tmp_path / "int8.onnx", part(cifar, range(200))[0])
     found = check(resnet8, export, data)
-    stages = {one.stage: one for one in found.stages}
+    stages = {stage.stage: stage for stage in found.stages}
     assert found.first_difference == "scores" and stages["scores"].finding == "different"
     # By hand: the same two models, image by image.
     models = [load_classifier(str(one), labels="cifar-10", preprocessing=RIGHT) for one in (resnet8, export)]
     pixels = np.stack([data.read(i).pixels for i in range(len(data))])
-    top = [one.scores(pixels).argmax(axis=1) for one in models]
+    top = [model.scores(pixels).argmax(axis=1) for model in models]
     assert stages["top-1"].values["agreement"] == pytest.approx(float((top[0] == top[1]).mean()))
     hits = [one == data.labels for one in top]
     assert stages["accuracy"].values["difference"] == pytest.approx(float(hits[1].mean() - hits[0].mean()))
@@ -235,7 +235,7 @@ def test_a_wrong_softmax_is_named_although_the_answers_agree(
     export = with_softmax(resnet8, tmp_path / "export.onnx", times)
     found = check(resnet8, export, data, RIGHT, f"{RIGHT},outputs={kind}")
     assert found.status == "different" and found.first_difference == "outputs" and "softmax" in found.reason
-    assert next(one for one in found.stages if one.stage == "top-1").finding == "same"
+    assert next(stage for stage in found.stages if stage.stage == "top-1").finding == "same"
 
 
 def test_images_under_shift_are_of_all_classes(resnet8: Path, cifar: Dataset) -> None:
@@ -333,7 +333,7 @@ def test_another_order_of_the_same_classes_is_compared_by_name(resnet8: Path, da
     other = load_classifier(str(export), labels=names, preprocessing=RIGHT)
     found = sb.verify_export(own, other, data, progress=False)
     assert found.status == "same" and found.first_difference == "labels"
-    assert next(one for one in found.stages if one.stage == "scores").finding == "same"
+    assert next(stage for stage in found.stages if stage.stage == "scores").finding == "same"
 
 
 def test_few_images_cannot_show_agreement(resnet8: Path, cifar: Dataset, tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_without_labels_accuracy_is_unknown(resnet8: Path, cifar: Dataset) -> No
     pixels, labels = part(cifar, DIAGNOSED[:60])
     labels[1:] = -1
     found = check(resnet8, resnet8, dataset(pixels, labels))
-    stages = {one.stage: one for one in found.stages}
+    stages = {stage.stage: stage for stage in found.stages}
     assert stages["accuracy"].finding == "unknown" and stages["top-1"].finding == "same"
 
 

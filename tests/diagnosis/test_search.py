@@ -287,7 +287,9 @@ def test_the_printed_limit_is_not_refuted_by_its_own_miss(cifar: Dataset, resnet
     """Images of 40 pixels that are resized without a filter: it costs a few points, and the doctor misses it."""
     rows = np.random.default_rng(8).permutation(DIAGNOSED)
     pixels, labels = part(cifar, rows.tolist())
-    larger = np.stack([np.asarray(Image.fromarray(one).resize((40, 40), Image.Resampling.BICUBIC)) for one in pixels])
+    larger = np.stack(
+        [np.asarray(Image.fromarray(pixel).resize((40, 40), Image.Resampling.BICUBIC)) for pixel in pixels]
+    )
     right = f"{RIGHT},interpolation=bicubic"
     wrong = f"{RIGHT},interpolation=nearest"
     hits = []

@@ -94,7 +94,7 @@ def _plain(images: Pixels) -> Pixels:
 
 def _wide(images: Pixels) -> Pixels:
     """Stretched to 48 x 40, as a careless copy of a dataset has them."""
-    return np.stack([np.asarray(Image.fromarray(one).resize((48, 40), Image.Resampling.BICUBIC)) for one in images])
+    return np.stack([np.asarray(Image.fromarray(image).resize((48, 40), Image.Resampling.BICUBIC)) for image in images])
 
 
 def _framed(images: Pixels) -> Pixels:

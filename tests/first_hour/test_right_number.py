@@ -208,7 +208,7 @@ def test_several_models_have_one_preprocessing_for_all_or_one_each(stranger: Str
     both = invoke("--preprocess", stranger.statement, "--name", "one", "--name", "two")
     assert both.exit_code == 0, both.output
     scores = json.loads(both.stdout)["scores"]
-    assert [one["value"] for one in scores if one["metric"] == scores[0]["metric"]][:2] == pytest.approx(
+    assert [score["value"] for score in scores if score["metric"] == scores[0]["metric"]][:2] == pytest.approx(
         [stranger.true_accuracy] * 2
     )
     each = invoke("--preprocess", stranger.statement, "--preprocess", "mean=0,std=1")
@@ -226,7 +226,7 @@ def test_folders_of_known_classes_and_a_model_of_them_alone(stranger: Stranger, 
     options = ("--preprocess", stranger.statement, "-w", tmp_path / "w")
     found = answer("eval", model, "--data", folder, *options)
     assert found["scores"][0]["value"] == pytest.approx(stranger.true_accuracy)
-    assert [one["code"] for one in found["warnings"]] == ["own-classes"]
+    assert [warning["code"] for warning in found["warnings"]] == ["own-classes"]
 
 
 def test_images_in_subfolders_of_a_class(stranger: Stranger, tmp_path: Path) -> None:

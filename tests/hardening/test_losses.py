@@ -70,8 +70,8 @@ def divergence_by_hand(*views: Floats) -> float:
     chances = [softmax(view, axis=1) for view in views]
     mean = np.clip(sum(chances) / len(chances), LEAST_PROBABILITY, 1)
     total = 0.0
-    for one in chances:
-        for p, m in zip(one, mean, strict=True):
+    for chance in chances:
+        for p, m in zip(chance, mean, strict=True):
             total += sum(a * (np.log(a) - np.log(b)) for a, b in zip(p, m, strict=True) if a > 0)
     return total / len(views[0]) / len(views)
 

@@ -83,8 +83,8 @@ def test_the_rows_of_the_tables_have_their_recipes() -> None:
     names = recipe_names()
     table_1 = ("standard", "21k", "cbam", "wong", "speckle", "stylized", "augmix", "deepaugment", "deepaugment-augmix")
     assert {f"imagenet-{one}" for one in table_1} <= set(names)
-    assert len([one for one in names if one.startswith("svsf-")]) == 5
-    assert len([one for one in names if one.startswith("dfr-")]) == 9
+    assert len([name for name in names if name.startswith("svsf-")]) == 5
+    assert len([name for name in names if name.startswith("dfr-")]) == 9
 
 
 def test_a_wrong_key_is_named_with_the_nearest_and_all_allowed_ones() -> None:

@@ -180,7 +180,7 @@ def test_either_counts_one_view_of_each_image_or_batch_by_even_odds(
     clean = []
     for seed in range(200):
         loss, taken = make_scheme("either", per_batch=per_batch)(model, views, targets, seeded(seed))
-        first, second = (torch.isclose(taken, one, atol=1e-6).all(dim=1) for one in logits)
+        first, second = (torch.isclose(taken, logit, atol=1e-6).all(dim=1) for logit in logits)
         assert bool((first ^ second).all()) and torch.isclose(loss, soft_cross_entropy(taken, targets))
         clean.append(float(first.float().mean()))
     assert 0.35 < sum(clean) / 200 < 0.65 and (set(clean) == {0.0, 1.0}) is per_batch

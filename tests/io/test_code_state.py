@@ -61,8 +61,8 @@ class Net(nn.Module):
         self.k = k
         self.last = nn.Linear(3, 2)
         with torch.no_grad():
-            for one in self.parameters():
-                one.fill_(0.5)
+            for parameter in self.parameters():
+                parameter.fill_(0.5)
 
     def forward(self, x: Tensor) -> Any:
         return self.last(x.mean((2, 3))) * self.k

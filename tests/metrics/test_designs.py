@@ -228,7 +228,7 @@ def test_clean_outcomes_narrow_the_intervals_of_unequal_weights() -> None:
     weights = np.array([5.0, 5, 0.5, 0.5, 0.5, 0.5])
 
     def error(outcomes: DesignOutcomes) -> float:
-        return float(np.linalg.norm(weights @ np.array([one.influence for one in outcomes.errors()])))
+        return float(np.linalg.norm(weights @ np.array([error.influence for error in outcomes.errors()])))
 
     assert error(with_clean) < 0.85 * error(without)
     assert Estimate.average(with_clean.errors()).error == pytest.approx(

@@ -25,14 +25,14 @@ def _line(setting: str, *, without: str = "none", scale: str = "linear") -> tupl
 
 def test_every_setting_is_one_of_our_suites() -> None:
     known = {s.name for suite in ("natural", "cifar", "natural-adversarial") for s in build_suite(suite).settings}
-    for one in baselines():
-        sides = [side.setting for side in (one.x, one.inside) if side]
-        assert {*sides, *one.settings} - {"imagenet-c"} <= known
-        assert len(one.values) == one.n
+    for baseline in baselines():
+        sides = [side.setting for side in (baseline.x, baseline.inside) if side]
+        assert {*sides, *baseline.settings} - {"imagenet-c"} <= known
+        assert len(baseline.values) == baseline.n
 
 
 def test_numbers_of_models() -> None:
-    assert {one.y.setting: one.n for one in baselines()} == {
+    assert {baseline.y.setting: baseline.n for baseline in baselines()} == {
         "imagenetv2-matched-frequency": 67,
         "imagenetv2-threshold0.7": 67,
         "imagenetv2-topimages": 67,

@@ -168,7 +168,7 @@ def test_real_blur_is_shown_beside_the_synthetic_ones(tmp_path: Path) -> None:
         member = Member("val-c", name, 3)
         record(tmp_path / "w", f"val-c.{name}.3", 50, 40 - number, member=member, source="in-memory")
     scores = sb.Run.open(tmp_path / "w").corruption_table().as_data()["scores"]
-    found = {(one["setting"], one["metric"]): one["value"] for one in scores}
+    found = {(score["setting"], score["metric"]): score["value"] for score in scores}
     assert found["real-blurry-images", "error"] == pytest.approx(0.75)
     assert found["blur", "mean error over 4 types at 3"] == pytest.approx(1 - 38.5 / 50)
 
@@ -182,7 +182,7 @@ def test_corruptions_that_alexnet_was_not_evaluated_on(tmp_path: Path, others: t
         record(tmp_path / "w", f"val-c.{name}.3", 50, 20, reference="val", member=member, source="in-memory")
     run = sb.Run.open(tmp_path / "w")
     scores = run.corruption_table().as_data()["scores"]
-    found = {(one["setting"], one["metric"]): one["value"] for one in scores}
+    found = {(score["setting"], score["metric"]): score["value"] for score in scores}
     assert {metric: value for (setting, metric), value in found.items() if setting == "style_transfer"} == {
         "error at 3": pytest.approx(0.6)
     }

@@ -64,7 +64,7 @@ def test_published_models_have_their_residuals(tmp_path: Path) -> None:
         assert one.effective.rho == pytest.approx(residual[one.model], abs=1e-9)
         assert one.effective.low < one.effective.rho < one.effective.high
         assert one.effective.high - one.effective.low < 0.03
-    [alexnet] = [one for one in placements if one.model == "alexnet"]
+    [alexnet] = [placement for placement in placements if placement.model == "alexnet"]
     assert alexnet.lower == sum(value < alexnet.score.value for value in y)
 
 
@@ -114,7 +114,7 @@ def test_corrupted_released_files_are_placed(tmp_path: Path) -> None:
     from shiftbench.published import baselines as module
     from shiftbench.reports import placement
 
-    [full] = [one for one in baselines() if one.family]
+    [full] = [baseline for baseline in baselines() if baseline.family]
     small = replace(full, y=replace(full.y, images=50), x=replace(full.x, images=50) if full.x else None)
     record(tmp_path / "w", "val", 50, 38)
     for name in BENCHMARK_CORRUPTIONS:

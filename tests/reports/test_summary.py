@@ -20,7 +20,7 @@ from tests.runs.helpers import colour_folder
 
 def test_numbers_are_those_of_the_tables(run: sb.Run) -> None:
     summary = summarise(run)
-    assert [one.model for one in summary.models] == run.classifiers
+    assert [model.model for model in summary.models] == run.classifiers
     for one in summary.models:
         assert one.setting == "pictures"
         predictions = run.predictions(one.model, "pictures")
@@ -45,9 +45,9 @@ def test_estimates_of_a_design_are_those_of_the_table(pictures: Path, tmp_path: 
     table = {
         row["classifier"]: row["value"] for row in designed.corruption_table().rows if row["setting"] == "pictures-c"
     }
-    for one in summarise(designed).models:
-        assert one.corruptions[0].mean.value == pytest.approx(1 - table[one.model])
-        assert all(0 <= score.value <= 1 for _, score in one.corruptions[0].worst)
+    for model in summarise(designed).models:
+        assert model.corruptions[0].mean.value == pytest.approx(1 - table[model.model])
+        assert all(0 <= score.value <= 1 for _, score in model.corruptions[0].worst)
 
 
 def test_one_model_fits_a_terminal(run: sb.Run) -> None:

@@ -68,7 +68,7 @@ def test_weights_that_a_file_reads_when_it_is_called(tmp_path: Path, data: Path)
     assert found == [(1.0, []), (1.0, []), (wrong, ["changed-model"]), (wrong, []), (1.0, [])]
     assert ids[0] == ids[1] == ids[4] != ids[2] == ids[3]
     assert not list(verify(Workspace(workspace)))
-    assert len({one.model_id for one in Workspace(workspace).results()}) == 2
+    assert len({result.model_id for result in Workspace(workspace).results()}) == 2
 
 
 def test_rounding_is_not_a_change(tmp_path: Path, data: Path) -> None:

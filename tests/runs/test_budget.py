@@ -62,8 +62,8 @@ def test_a_width_takes_as_many_images_as_the_pilot_says(data: Path, tmp_path: Pa
     assert 200 < images < 360
     assert unsure.images == 2 * images, "the pilot is a part of the second stage"
     again = sb.Run.open(tmp_path)
-    assert [len(again.predictions("unsure", one)) for one in again.settings] == [
-        len(run.predictions("unsure", one)) for one in run.settings
+    assert [len(again.predictions("unsure", setting)) for setting in again.settings] == [
+        len(run.predictions("unsure", setting)) for setting in run.settings
     ], "nothing of the pilot is left beside"
 
 

@@ -88,7 +88,7 @@ def test_conversions_are_counted_by_kind_and_strict_until_they_are_stated(photos
     assert note.code == "converted-images" and note.is_note
     # Stated once, it holds for the model.
     assert [facts.assumed for facts in sb.Run.open(tmp_path / "w").model_facts().values()] == [[]]
-    assert [one.code for one in conversions(sb.Run.open(tmp_path / "w"))] == ["converted-images"]
+    assert [conversion.code for conversion in conversions(sb.Run.open(tmp_path / "w"))] == ["converted-images"]
 
 
 def test_numbers_are_those_of_the_treatment_that_is_stated(photos: Path, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_images_that_cannot_be_read_do_not_count(data: Path, tmp_path: Path) -> 
     (broken / "red" / "000.png").write_bytes(b"")
     with pytest.warns(sb.ResultWarning, match="can't be used"):
         run = sb.evaluate(model(), "corruptions", broken, tmp_path / "w", **ONE_PASS)
-    assert {one["n"] for one in run.corruption_table().as_data()["scores"]} == {23}
+    assert {score["n"] for score in run.corruption_table().as_data()["scores"]} == {23}
 
 
 def test_other_images_of_the_same_names_are_not_reused(data: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_two_models_are_compared_on_the_same_assignment(data: Path, tmp_path: Pa
     )
     run = sb.evaluate([model(), other], "corruptions", data, tmp_path, **ONE_PASS)
     [row] = run.compare("colours-c").as_data()["comparisons"]
-    sides = [[run.predictions(name, one) for one in run.settings[1:]] for name in ("brightest", "other")]
+    sides = [[run.predictions(name, setting) for setting in run.settings[1:]] for name in ("brightest", "other")]
     apart = [a.correct.astype(float) - b.correct for a, b in zip(*sides, strict=True)]
     assert row["difference"] == pytest.approx(np.mean([one.mean() for one in apart]))
     error = np.sqrt(sum(one.var(ddof=1) / len(one) for one in apart)) / 4
@@ -181,9 +181,9 @@ def test_tables_mark_estimates(data: Path, tmp_path: Path) -> None:
     assert "are for new images like these; the full grid on these images has a mean error in [" in text
     by_severity = re.search(r"mean error by severity 1: ([\d.]+) \[.*\], 5: ([\d.]+) \[", text)
     assert by_severity is not None
-    [of_mean] = [one["value"] for one in table.as_data()["scores"] if "mean error" in str(one["metric"])]
+    [of_mean] = [score["value"] for score in table.as_data()["scores"] if "mean error" in str(score["metric"])]
     assert (float(by_severity[1]) + float(by_severity[2])) / 200 == pytest.approx(of_mean, abs=2e-3)
-    scores = {(one["setting"], one["metric"]): one for one in table.as_data()["scores"]}
+    scores = {(score["setting"], score["metric"]): score for score in table.as_data()["scores"]}
     assert "passes" not in scores["colours", "error"]
     assert scores["contrast", "error at 1,5"]["passes"] == 48
     assert "design one-pass" in scores["contrast", "error at 1,5"]["provenance"]
@@ -210,11 +210,11 @@ def test_the_full_grid_takes_the_place_of_estimates(data: Path, tmp_path: Path) 
     some = {**GRID, "corruptions": ("brightness",)}
     sb.evaluate(model(), "corruptions", data, tmp_path, progress=False, **some)
     mixed = sb.Run.open(tmp_path)
-    assert [len(mixed.predictions("brightest", one)) for one in mixed.settings] == [24, 24, 24, 6, 6]
+    assert [len(mixed.predictions("brightest", setting)) for setting in mixed.settings] == [24, 24, 24, 6, 6]
     assert mixed.corruption_table().as_data()["scores"][1]["passes"] == 24 + 24 + 24 + 6 + 6
     sb.evaluate(model(), "corruptions", data, tmp_path, progress=False, **GRID)
     whole = sb.Run.open(tmp_path)
-    assert [len(whole.predictions("brightest", one)) for one in whole.settings] == [24] * 5
+    assert [len(whole.predictions("brightest", setting)) for setting in whole.settings] == [24] * 5
     assert "passes" not in str(whole.corruption_table().as_data())
 
 
@@ -226,7 +226,7 @@ def test_settings_of_several_metrics_are_not_mixed(data: Path, tmp_path: Path) -
     whole = {**ONE_PASS, "corruptions": (), "severities": (1, 2, 3, 4, 5)}
     run = sb.evaluate(model(), settings, {"colours": data}, tmp_path, **whole)
     assert [result.spec.metric for result in run.results] == ["top1", "top1", "top1", "top5", "top5"]
-    assert [len(run.predictions("brightest", one)) for one in run.settings] == [24, 12, 12, 12, 12]
+    assert [len(run.predictions("brightest", setting)) for setting in run.settings] == [24, 12, 12, 12, 12]
 
 
 @pytest.mark.parametrize(

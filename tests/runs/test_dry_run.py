@@ -35,7 +35,7 @@ def test_a_plan_counts_what_the_run_does(tmp_path: Path) -> None:
     data = colour_folder(tmp_path / "photos", per_class=9)
     plan = sb.dry_run([model("a"), model("b")], data=data, workspace=tmp_path / "w", **OPTIONS)
     assert not (tmp_path / "w").exists()
-    assert [(one.name, one.images, one.models, one.done) for one in plan.settings[:2]] == [
+    assert [(setting.name, setting.images, setting.models, setting.done) for setting in plan.settings[:2]] == [
         ("photos", 27, 2, 0),
         ("photos-c.contrast.1", 27, 2, 0),
     ]

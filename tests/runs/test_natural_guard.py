@@ -140,7 +140,7 @@ def test_what_is_skipped_for_speed_would_have_found_nothing(monkeypatch: pytest.
         cases.append((labels, top1))
 
     def texts() -> list[list[str]]:
-        return [[str(one) for one in guard.outcome_warnings(*case, space)] for case in cases]
+        return [[str(outcome_warning) for outcome_warning in guard.outcome_warnings(*case, space)] for case in cases]
 
     quick = texts()
     monkeypatch.setattr(guard, "_could_gain", lambda *_: True)

@@ -110,17 +110,17 @@ def keeping_dates(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("how", ["written", "renamed"])
 def test_images_exchanged_pairwise(data: Path, tmp_path: Path, how: str) -> None:
     def exchange() -> None:
-        for one in data.glob("blue/*"):
-            other = data / "red" / one.name
+        for path in data.glob("blue/*"):
+            other = data / "red" / path.name
             aside = tmp_path / "aside"
             if how == "renamed":
-                one.rename(aside)
-                other.rename(one)
+                path.rename(aside)
+                other.rename(path)
                 aside.rename(other)
             else:
-                first = one.read_bytes()
+                first = path.read_bytes()
                 second = other.read_bytes()
-                keeping_dates(one, second)
+                keeping_dates(path, second)
                 keeping_dates(other, first)
 
     check_change(lambda: right, data, tmp_path, exchange)
@@ -186,8 +186,8 @@ def test_the_content_of_a_hard_link(data: Path, tmp_path: Path) -> None:
 def test_a_link_to_the_data_that_is_switched_during_a_run(data: Path, tmp_path: Path) -> None:
     other = shutil.copytree(data, tmp_path / "other")
     link = tmp_path / "link"
-    for one in other.glob("red/*"):
-        shutil.copy(data / "blue" / one.name, one)
+    for path in other.glob("red/*"):
+        shutil.copy(data / "blue" / path.name, path)
     link.symlink_to(data)
     calls: list[int] = []
 
@@ -1095,7 +1095,7 @@ def test_workspaces_copied_into_each_other(data: Path, tmp_path: Path) -> None:
         evaluate(model, images, tmp_path / f"w{place}", name="m")
         shutil.copytree(tmp_path / f"w{place}", tmp_path / "all", dirs_exist_ok=True)
     run = sb.Run.open(tmp_path / "all")
-    found = {(one.model_id, one.spec.dataset.fingerprint): run.workspace.read(one) for one in run.results}
+    found = {(result.model_id, result.spec.dataset.fingerprint): run.workspace.read(result) for result in run.results}
     assert len(found) == 3 and len(run.classifiers) == 2
     shown = call("table", "-w", tmp_path / "all").stdout
     assert shown.count("24 images") == 2, "a column for each dataset"

@@ -280,7 +280,7 @@ def test_the_network_is_left_as_it_was() -> None:
     classifier.gradient_model().eval()
     assert module.training and module.features.training
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
-    assert all(one.grad is None and one.requires_grad for one in module.parameters())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in module.parameters())
 
 
 def test_no_images_give_no_scores() -> None:

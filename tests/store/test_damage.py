@@ -77,7 +77,7 @@ def _forget() -> None:
 
 def _listing(workspace: Workspace) -> object:
     """The results with what is known of them, none of them read."""
-    found = [(one, workspace.setting_record(one)) for one in workspace.results()]
+    found = [(result, workspace.setting_record(result)) for result in workspace.results()]
     return [(one.classifier, one.setting, one.spec.text, repr(record)) for one, record in found]
 
 
@@ -102,7 +102,8 @@ def _images(workspace: Workspace) -> object:
 
 def _source(workspace: Workspace) -> object:
     (found,) = (
-        workspace.source(one.spec.dataset.name, one.spec.dataset.fingerprint) for one in list(workspace.results())[:1]
+        workspace.source(result.spec.dataset.name, result.spec.dataset.fingerprint)
+        for result in list(workspace.results())[:1]
     )
     if found is None:  # unknown, as in older workspaces: the report asks for the folder
         raise StoreError("no source")

@@ -60,7 +60,7 @@ def test_a_second_run_reuses_and_changes_no_prediction(data: Path, tmp_path: Pat
     assert before == {path: path.read_bytes() for path in (tmp_path / "w/predictions").rglob("*.parquet")}
     first, second = records(tmp_path / "w")
     assert second.models[0].reused == first.models[0].computed == [run.results[0].key]
-    assert [one.id for one in RunHistory.of(run.workspace).makers(run.results[0])] == [first.id]
+    assert [maker.id for maker in RunHistory.of(run.workspace).makers(run.results[0])] == [first.id]
     assert not list(verify(run.workspace)) and not list((tmp_path / "w/locks").glob("run-*"))
 
 

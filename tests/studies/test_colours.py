@@ -30,7 +30,10 @@ def pure(channels: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 def effects(labels: list[int], channels: list[int]) -> dict[str, ColourEffect]:
     images = Images(from_arrays(pure(channels), labels, space=SPACE))
     model = sb.load_classifier(brightest_channel, labels=SPACE, preprocessing="resize=32,crop=32")
-    return {one.variant: one for one in colour_counterfactuals(model, images)}
+    return {
+        colour_counterfactual.variant: colour_counterfactual
+        for colour_counterfactual in colour_counterfactuals(model, images)
+    }
 
 
 def test_a_rotation_of_hue_turns_red_into_green() -> None:

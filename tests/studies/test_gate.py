@@ -56,7 +56,7 @@ def verdicts(n: int, drops: dict[str, float], policy: Policy, runs: int = RUNS, 
 
 
 def share(results: list[GateResult], verdict: str) -> float:
-    return float(np.mean([one.verdict == verdict for one in results]))
+    return float(np.mean([result.verdict == verdict for result in results]))
 
 
 def noise(p: float, runs: int = RUNS) -> float:
@@ -93,7 +93,7 @@ def test_false_passes_where_one_drop_is_its_margin() -> None:
     results = verdicts(2000, {"fog": 0.04}, Policy((Rule("clean", 4.0), Rule("corruption", 4.0))))
     assert share(results, "pass") <= 0.05 + noise(0.05)
     # The others are decided, so that the one number is what stops the gate.
-    assert all(one.rules[0].verdict == "pass" for one in results)
+    assert all(result.rules[0].verdict == "pass" for result in results)
 
 
 def test_a_drop_of_twice_the_margin_is_caught_with_the_promised_power() -> None:
@@ -126,7 +126,9 @@ def test_an_equal_candidate_passes_with_the_promised_power() -> None:
 
 def test_a_drop_near_the_margin_asks_for_more_images_than_there_are() -> None:
     policy = Policy((Rule("clean", 3.0),))
-    undecided = [one for one in verdicts(3000, {"val": 0.025}, policy, runs=20) if one.verdict == "not enough images"]
+    undecided = [
+        verdict for verdict in verdicts(3000, {"val": 0.025}, policy, runs=20) if verdict.verdict == "not enough images"
+    ]
     assert undecided
     for result in undecided:
         assert result.needed.if_as_observed and result.images_needed >= result.images
@@ -177,7 +179,10 @@ def test_families_are_those_of_the_corruptions_and_of_the_policy() -> None:
     rules = (Rule("family", 5.0), Rule("class", 20.0, only=("weather",)))
     result = judge(settings, Policy(rules, families={"dim": ("fog", "gaussian_*"), "all": ("*",)}), "new", "old")
     drops = {check.name: check.drop.value for check in result.rules[0].checks}
-    lost = {one.name: float(np.mean(one.observations.was_right * 1 - one.observations.is_right)) for one in settings}
+    lost = {
+        setting.name: float(np.mean(setting.observations.was_right * 1 - setting.observations.is_right))
+        for setting in settings
+    }
     assert drops == pytest.approx(
         {
             "weather": (lost["fog"] + lost["snow"]) / 2,

@@ -31,7 +31,7 @@ def images(gain: float, n: int = 5000, seed: int = 0) -> HitData:
 def test_verdicts_from_images() -> None:
     hypothesis = [Hypothesis("h", (("new", "base"),))]
     verdicts = [weigh_hypotheses(hypothesis, [images(gain)], resamples=200)[0] for gain in (0.04, -0.04, 0.0)]
-    assert [one.verdict for one in verdicts] == ["+", "-", "0"]
+    assert [verdict.verdict for verdict in verdicts] == ["+", "-", "0"]
     assert verdicts[0].low is not None and verdicts[0].low > 0 and verdicts[0].p_holm is not None
     # Large but on few images: not sure.
     assert weigh_hypotheses(hypothesis, [images(0.04, n=40)])[0].verdict == "0"

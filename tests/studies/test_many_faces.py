@@ -30,7 +30,8 @@ def test_verdicts_of_the_paper() -> None:
     """Section 5 of 000, from the numbers that it prints."""
     synthetic, datasets = printed_faces()
     found = {
-        one.hypothesis: one.verdict for one in judge_faces(weigh_hypotheses(HYPOTHESES, datasets), synthetic, TEXTURES)
+        judge_face.hypothesis: judge_face.verdict
+        for judge_face in judge_faces(weigh_hypotheses(HYPOTHESES, datasets), synthetic, TEXTURES)
     }
     assert found == {
         **dict.fromkeys(TAGS.values(), "mixed"),
@@ -116,7 +117,7 @@ def test_a_table_is_scored_by_mce() -> None:
     names = ("val", *(f"imagenet-c.{c}.{s}" for c, s in places))
     values = rng.uniform(20, 80, (2, len(names)))
     faces, data = faces_of_table(Results(("base", "new"), names, values, "percent"))
-    assert [(one.name, one.metric, one.synthetic) for one in faces] == [("imagenet-c", "mCE", True)]
+    assert [(face.name, face.metric, face.synthetic) for face in faces] == [("imagenet-c", "mCE", True)]
     [one] = weigh_hypotheses([Hypothesis(LARGER, (("new", "base"),))], data)
     base, new = (
         mean_corruption_error({c: [1 - row[1 + places.index((c, s))] / 100 for s in range(1, 6)] for c, _ in places})

@@ -215,7 +215,10 @@ def test_own_models_join_before_the_means_are_taken(testbed_results: Results) ->
 def test_group_means_are_the_stated_ones(testbed: Study) -> None:
     """001 states a mean rho of 6.7 for the adversarially robust models on ImageNet-Vid-Robust, by its own line."""
     study = Study(testbed.results)
-    found = {(one.group, one.measure): one for one in group_means(study, {"vid-pm10": study.shift("vid-pm10")})}
+    found = {
+        (group_mean.group, group_mean.measure): group_mean
+        for group_mean in group_means(study, {"vid-pm10": study.shift("vid-pm10")})
+    }
     robust = found["lp_adversarial", "rho"]
     assert robust.n == 16 and robust.mean == pytest.approx(6.7, abs=0.05)
     names = [name for name in study.results.models if study.category_of(name) == "lp_adversarial"]

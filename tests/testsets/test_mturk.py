@@ -79,7 +79,9 @@ def test_hits_from_publication_to_approval(new_project: NewProject, service: MTu
     service.assignments[wrong]["Answer"] = service.assignments[second]["Answer"]
     settlements = {row.assignment: row.decision for row in settle(project, client)}
     assert {key for key, decision in settlements.items() if decision == "reject"} == {idle, thief, wrong}
-    assert len(settlements) == 7 and {one["AssignmentStatus"] for one in service.assignments.values()} == {"Submitted"}
+    assert len(settlements) == 7 and {
+        assignment["AssignmentStatus"] for assignment in service.assignments.values()
+    } == {"Submitted"}
     settle(project, client, approve=True, reject=True)
     assert service.assignments[second]["AssignmentStatus"] == "Approved"
     assert service.assignments[idle]["AssignmentStatus"] == "Rejected"

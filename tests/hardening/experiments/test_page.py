@@ -30,5 +30,7 @@ def test_a_section_is_of_the_present_experiment(name: str) -> None:
     tables = [part.split("\n\n**")[0] for part in section.split("\n\n**")[1:]]
     rows = [re.findall(r"^\| ([^|]+) \|", table, re.M)[2:] for table in tables if table.startswith("accuracy")]
     assert rows == [[variant.name for variant in experiment.variants]]
-    orders = [rf"{one.better} \> {one.worse}" + ", clean" * (one.measure == "clean") for one in experiment.claims]
+    orders = [
+        rf"{claim.better} \> {claim.worse}" + ", clean" * (claim.measure == "clean") for claim in experiment.claims
+    ]
     assert [order for order in orders if f"\n| {order} |" not in section] == []

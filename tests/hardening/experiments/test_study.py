@@ -166,14 +166,14 @@ def accuracy(hits: dict[str, NDArray[np.bool_]], variant: str, settings: Sequenc
 def test_accuracies_are_means_over_seeds_and_settings(
     study: ExperimentStudy, hits: dict[str, NDArray[np.bool_]]
 ) -> None:
-    for one in study.variants:
-        assert one.clean.value == pytest.approx(accuracy(hits, one.variant, [0]))
-        assert one.shifted.value == pytest.approx(accuracy(hits, one.variant, [1, 2]))
-        assert one.groups["weather"].value == pytest.approx(accuracy(hits, one.variant, [1]))
-        assert one.groups["noise"].value == pytest.approx(accuracy(hits, one.variant, [2]))
-        by_seed = [hits[f"{one.variant}-s{seed}"][0].mean() for seed in range(SEEDS)]
-        assert one.clean.spread == pytest.approx(np.std(by_seed, ddof=1))
-        assert one.clean.low < one.clean.value < one.clean.high
+    for variant in study.variants:
+        assert variant.clean.value == pytest.approx(accuracy(hits, variant.variant, [0]))
+        assert variant.shifted.value == pytest.approx(accuracy(hits, variant.variant, [1, 2]))
+        assert variant.groups["weather"].value == pytest.approx(accuracy(hits, variant.variant, [1]))
+        assert variant.groups["noise"].value == pytest.approx(accuracy(hits, variant.variant, [2]))
+        by_seed = [hits[f"{variant.variant}-s{seed}"][0].mean() for seed in range(SEEDS)]
+        assert variant.clean.spread == pytest.approx(np.std(by_seed, ddof=1))
+        assert variant.clean.low < variant.clean.value < variant.clean.high
 
 
 def test_intervals_cover_images_and_seeds() -> None:
@@ -255,7 +255,7 @@ def test_networks_that_guess_are_at_chance_level() -> None:
 
 def test_mce_map_and_aupr_are_those_of_the_metrics(evaluated: tuple[list[PlannedRun], Run]) -> None:
     runs, run = evaluated
-    results = {(one.classifier, one.setting): one for one in run.results}
+    results = {(result.classifier, result.setting): result for result in run.results}
     by_hand: dict[str, list[float]] = {"mCE": [], "mAP": [], "AUPR": []}
     for seed in range(SEEDS):
         clean, fog, noise = (
@@ -270,7 +270,7 @@ def test_mce_map_and_aupr_are_those_of_the_metrics(evaluated: tuple[list[Planned
         used = run
         if metric == "AUPR":  # one out-of-distribution set
             used = copy(run)
-            used.results = [one for one in run.results if one.setting != "cifar-10-c.gaussian_noise.1"]
+            used.results = [result for result in run.results if result.setting != "cifar-10-c.gaussian_noise.1"]
         study = study_runs(structs.replace(MADE_UP, metric=metric), "small", runs, [used])
         sturdy = study.variants[2]
         shown = sturdy.shifted.complement() if metric == "mCE" else sturdy.shifted
@@ -355,7 +355,7 @@ def test_tau_is_the_gain_over_the_base_variant(study: ExperimentStudy) -> None:
 
 
 def test_verdicts(study: ExperimentStudy) -> None:
-    assert [one.verdict for one in study.directions[:1]] == ["appears"]
+    assert [direction.verdict for direction in study.directions[:1]] == ["appears"]
     assert study.directions[0].seeds_for == SEEDS
     assert study.directions[2].difference.value == pytest.approx(
         study.variants[0].clean.value - study.variants[3].clean.value
@@ -376,7 +376,7 @@ def test_the_report_in_every_shape(study: ExperimentStudy, tmp_path: Path) -> No
     assert "shiftbench experiment made-up" in markdown and "4 seeds" in markdown
     assert "changed in every recipe: train.epochs=2" in markdown.replace("\\", "")
     data = report.as_data()
-    assert [one["variant"] for one in data["variants"]] == list(SKILLS)
+    assert [variant["variant"] for variant in data["variants"]] == list(SKILLS)
     assert data["variants"][2]["tau"] == pytest.approx(100 * study.variants[2].tau.value)  # type: ignore[union-attr]
     for suffix in (".md", ".csv", ".tex", ".json", ".txt"):
         assert report.write(tmp_path / f"report{suffix}").stat().st_size > 200

@@ -115,7 +115,7 @@ def test_two_ranks_scale_losses_of_float16_as_one_rank_does(tiny: Tiny, tmp_path
     )
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
     ranks = forked(tmp_path / "recipe.toml", tmp_path / "ranks", False)
-    assert [exit_code(one, WAIT) for one in ranks] == [0, 0]
+    assert [exit_code(rank, WAIT) for rank in ranks] == [0, 0]
     assert same_weights(tmp_path / "ranks", train(recipe, tmp_path / "alone", progress=False).folder)
 
 

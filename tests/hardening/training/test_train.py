@@ -472,13 +472,13 @@ def test_timm_knows_the_head_and_the_layers_of_its_networks() -> None:
     recipe = load_recipe("dfr-imagenet-21k", ["architecture.pretrained=false"])
     network = build("timm", classes=13, **recipe.architecture.options)
     *_, head = make_optimizer(network, recipe.optimizer).param_groups
-    assert head["lr_scale"] == 1 and [tuple(one.shape) for one in head["params"]] == [(13, 2048, 1, 1), (13,)]
+    assert head["lr_scale"] == 1 and [tuple(param.shape) for param in head["params"]] == [(13, 2048, 1, 1), (13,)]
     distilled = build("timm", classes=13, model="deit_tiny_distilled_patch16_224")
     *_, heads = make_optimizer(distilled, recipe.optimizer).param_groups
-    assert [len(one) for one in heads["params"]] == [13, 13, 13, 13]
+    assert [len(param) for param in heads["params"]] == [13, 13, 13, 13]
     vit = build("timm", classes=3, model="test_vit")
     groups = make_optimizer(vit, Optimizer(name="adamw", layer_decay=0.5, decay_norms=False)).param_groups
-    scale = {id(one): (group["lr_scale"], group["weight_decay"]) for group in groups for one in group["params"]}
+    scale = {id(param): (group["lr_scale"], group["weight_decay"]) for group in groups for param in group["params"]}
     depth, weights = len(vit.blocks), dict(vit.named_parameters())  # type: ignore[arg-type]
     assert [scale[id(weights[f"blocks.{n}.mlp.fc1.weight"])][0] for n in range(depth)] == [
         0.5 ** (depth - n) for n in range(depth)

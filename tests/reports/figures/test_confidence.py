@@ -43,7 +43,7 @@ def test_diagram_of_a_real_network(lenet: Predictions) -> None:
     figure = reliability([lenet], bins=10)
     check(figure)
     upper, lower = figure.axes
-    [points] = [one for one in upper.collections if isinstance(one, PathCollection)]
+    [points] = [collection for collection in upper.collections if isinstance(collection, PathCollection)]
     drawn = np.asarray(points.get_offsets(), dtype=float)
     edges = np.linspace(0, 1, 11)
     for x, y in drawn:

@@ -39,7 +39,7 @@ def test_cells(rank: bool) -> None:
         assert shown[place].get_text() == f"{value:+.2f}"
         # Three models have no interval, so their correlation may be anything.
         assert (to_hex(str(shown[place].get_color())).upper() == GREY) == (place[0] == 1)
-    [mesh] = [one for one in axes.collections if isinstance(one, QuadMesh)]
+    [mesh] = [collection for collection in axes.collections if isinstance(collection, QuadMesh)]
     values = np.ma.masked_array(mesh.get_array()).reshape(2, 2)
     assert values.mask.tolist() == [[False, False], [True, True]]
     assert "grey: the 95 % interval holds 0" in figure.notes

@@ -39,7 +39,11 @@ def test_ranks_of_cifar_10_1(reproduced: Reproducibility, width: str) -> None:
     check(figure)
     accuracy, places = figure.axes
     drawn = np.concatenate(
-        [np.asarray(one.get_offsets(), dtype=float) for one in places.collections if isinstance(one, PathCollection)]
+        [
+            np.asarray(collection.get_offsets(), dtype=float)
+            for collection in places.collections
+            if isinstance(collection, PathCollection)
+        ]
     )
     assert {(row.rank, row.new_rank) for row in reproduced.rows} == {(round(x), round(y)) for x, y in drawn}
     assert accuracy.get_xlabel() == "CIFAR-10 accuracy (%)"
@@ -87,7 +91,11 @@ def test_bins_against_the_original_accuracy(binned: BinnedAccuracies, cifar: dic
     original = {str(name): float(row.mean()) for name, row in zip(cifar["models"], cifar["cifar10"], strict=True)}
     figure = bins(binned, "CIFAR-10.1", original=original, original_setting="CIFAR-10")
     check(figure)
-    clouds = [np.asarray(one.get_offsets()) for one in figure.axes[0].collections if isinstance(one, PathCollection)]
+    clouds = [
+        np.asarray(collection.get_offsets())
+        for collection in figure.axes[0].collections
+        if isinstance(collection, PathCollection)
+    ]
     assert len(clouds) == 5 and all(len(points) == 20 for points in clouds)
     name = next(iter(binned.by_model))
     assert clouds[0][0] == pytest.approx([100 * original[name], 100 * (binned.by_model[name][0].accuracy or 0.0)])
@@ -118,7 +126,9 @@ def test_revisions_of_few_models() -> None:
     changed: Any
     first, _, changed = figure.axes
     assert [line.get_ydata().tolist() for line in first.lines] == [pytest.approx([60, 70, 65]), pytest.approx([50] * 3)]
-    (bars,) = [one for one in first.collections if np.allclose(one.get_segments()[0][:, 1], [50, 70])]
+    (bars,) = [
+        collection for collection in first.collections if np.allclose(collection.get_segments()[0][:, 1], [50, 70])
+    ]
     assert len(bars.get_segments()) == 3
     assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in changed.patches] == [(1, 30), (2, 4)]
     assert figure.notes == ("90 % intervals",) and [t.get_text() for t in first.get_xticklabels()] == ["1", "2", "3"]

@@ -116,7 +116,7 @@ def test_too_few_models_for_a_line(count: int) -> None:
     few = Study(Results(tuple("abc")[:count], ("val", "new"), values, "fraction"))
     figure = scatter(few, "new", resamples=50)
     check(figure)
-    lines = [one for one in figure.axes[0].lines if isinstance(one, Line2D) and one.get_gid() == "line"]
+    lines = [line for line in figure.axes[0].lines if isinstance(line, Line2D) and line.get_gid() == "line"]
     assert bool(lines) == (count > 1)
     assert any("no line: a line needs at least two models" in note for note in figure.notes) == (count == 1)
 

@@ -247,7 +247,7 @@ def test_each_data_set_is_found_among_several_folders(photographs: Any, pictures
     finder = ImageFinder(sb.Workspace(tmp_path / "w"), folders)
     names = {result.spec.dataset.name: result.spec.dataset for result in sb.Run.open(tmp_path / "w").results}
     assert set(names) == {"pictures", "demo"}
-    assert all(finder.source(one) is not None for one in names.values()) and finder.notes == []
+    assert all(finder.source(name) is not None for name in names.values()) and finder.notes == []
 
 
 def test_recorded_predictions_have_no_view_of_their_own(pictures: Path, tmp_path: Path) -> None:

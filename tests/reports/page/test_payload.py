@@ -124,7 +124,7 @@ def test_images_without_labels_are_no_axis(pictures: Path, tmp_path: Path) -> No
         run = sb.evaluate(model, "clean", data, tmp_path / "w", labels=COLOURS, progress=False)
     assert "detect" in summarise(run).next_commands[-1]
     results = results_of(page_of(sb.Run.open(tmp_path / "w"), failures=0))
-    assert [one["name"] for one in results["settings"]] == ["pictures"]
+    assert [setting["name"] for setting in results["settings"]] == ["pictures"]
     assert any("more" in note for note in results["notes"])
 
 
@@ -179,7 +179,7 @@ def test_predictions_without_confidence_have_no_calibration(pictures: Path, tmp_
 
 def text_of(page: Page) -> str:
     entries = part_of(page, methods.SECTION)
-    parts = [part for one in entries for part in (one["heading"], *one["paragraphs"], *one.get("items", []))]
+    parts = [part for entry in entries for part in (entry["heading"], *entry["paragraphs"], *entry.get("items", []))]
     return "\n".join(parts)
 
 

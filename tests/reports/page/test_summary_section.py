@@ -17,7 +17,7 @@ V2 = "imagenetv2-matched-frequency-format-val"
 
 def test_worst_corruptions_have_images_without_being_asked(run: sb.Run) -> None:
     part = summary.SECTION.of(page_of(run))
-    assert part is not None and [one["model"] for one in part["models"]] == run.classifiers
+    assert part is not None and [model["model"] for model in part["models"]] == run.classifiers
     for one in part["models"]:
         assert one["classes"] == ["red", "green", "blue"]
         assert sum(map(sum, one["matrix"])) == 36
