@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial, wraps
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 from fastapi import Path as PathParameter
+from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
@@ -157,6 +158,14 @@ class AppContext:
         return CapacityLimiter(8)
 
     @cached_property
+    def lead_threads(self) -> CapacityLimiter:
+        """Threads for the pages of leads and reviewers, which read the whole project.
+
+        If many of them were made at once, annotators would wait for a thread, and then for a share of the processor.
+        """
+        return CapacityLimiter(2)
+
+    @cached_property
     def templates(self) -> Environment:
         environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
@@ -218,6 +227,18 @@ class AppContext:
             page=getattr(route, "path", "unknown"),
             address=self.address_of(request),
         )
+
+
+class LeadRoute(APIRoute):
+    """A page for leads or reviewers: made in one of their threads, after the form was read and the role checked."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Response], **options: Any) -> None:
+        @wraps(endpoint)
+        async def in_own_thread(**values: Any) -> Response:
+            context: AppContext = values["context"]
+            return await to_thread.run_sync(partial(endpoint, **values), limiter=context.lead_threads)
+
+        super().__init__(path, in_own_thread, **options)
 
 
 # Dependencies that do not block are coroutines: plain functions would each need a thread.

@@ -20,9 +20,18 @@ from shiftbench.testsets.frequencies import CountKind
 from shiftbench.testsets.project import Project, audit_log
 from shiftbench.testsets.recruiting import is_bound, pay_table, release_browser
 from shiftbench.testsets.revisions import unsearched
-from shiftbench.testsets.web.context import Context, Id, Lead, PostedForm, authenticate, one_page, see_other
+from shiftbench.testsets.web.context import (
+    Context,
+    Id,
+    Lead,
+    LeadRoute,
+    PostedForm,
+    authenticate,
+    one_page,
+    see_other,
+)
 
-router = APIRouter(prefix="/lead", dependencies=[Depends(authenticate)])
+router = APIRouter(prefix="/lead", dependencies=[Depends(authenticate)], route_class=LeadRoute)
 #: Bins of the histogram of selection frequencies: [0, 0.1), ..., [0.9, 1].
 BINS = 10
 #: File formats of downloads, with their media types.

@@ -33,6 +33,7 @@ from shiftbench.testsets.web.context import (
     Context,
     Id,
     Lead,
+    LeadRoute,
     PostedForm,
     Reviewer,
     authenticate,
@@ -40,7 +41,7 @@ from shiftbench.testsets.web.context import (
     see_other,
 )
 
-router = APIRouter(prefix="/review", dependencies=[Depends(authenticate)])
+router = APIRouter(prefix="/review", dependencies=[Depends(authenticate)], route_class=LeadRoute)
 _PAIRS_ON_A_PAGE = 20
 _IMAGES_ON_A_PAGE = 60
 _CLASSES_ON_A_PAGE = 100
