@@ -197,6 +197,15 @@ def test_intervals_hold_the_truth_where_few_images_are_wrong(name: str, fewest: 
     assert held >= fewest
 
 
+@pytest.mark.parametrize("name", ["ece", "mad_calibration_error", "rms_calibration_error", "max_calibration_error"])
+def test_errors_are_at_least_the_gap_between_mean_confidence_and_accuracy(name: str) -> None:
+    """A model that is overconfident everywhere: the mean gap shows it, with or without bins."""
+    rng = np.random.default_rng(6)
+    confidence = rng.uniform(0.5, 1, 1000)
+    score = metrics.get(name)(forecasts(confidence, rng.random(1000) < confidence - 0.08))
+    assert 0.03 < score.low <= 0.08 and score.low <= score.value <= score.high
+
+
 def test_a_probability_of_zero_is_floored() -> None:
     found = scored([[1.0, 0.0], [0.5, 0.5]], [1, 0], outputs="probabilities")
     score = metrics.get("nll")(found)

@@ -109,9 +109,9 @@ def compare_command(
 ) -> None:
     """Compare models image by image.
 
-    Exact McNemar test on the same images, with Holm's correction for the number of pairs, and the paired bootstrap
-    interval of the difference. For a family of settings: the difference in mean accuracy, also as a design
-    (docs/designs.md) estimates it.
+    Exact McNemar test on the same images, with Holm's correction for the number of pairs, and an interval of
+    the difference that agrees with the test. For a family of settings: the difference in mean accuracy, also as a
+    design (docs/designs.md) estimates it.
 
     \b
     Examples:

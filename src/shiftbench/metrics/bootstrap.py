@@ -189,9 +189,12 @@ def resampled_score(
     only_raised: bool = False,
     most: float = 1.0,
     reach: float | None = None,
+    at_least: float = 0.0,
     method: str = "image bootstrap",
 ) -> Score:
     """A value and its draws as a score in [0, ``most``]; ``only_raised`` for errors that noise can only raise.
+
+    ``at_least`` is the lower limit of a number that the true value is never below.
 
     Where all draws are the same, resampling can't show what never occurred. The interval is then as wide as
     the largest share of images that n may have missed, or ``reach``.
@@ -208,6 +211,7 @@ def resampled_score(
         method_text = EXACT_BOUND
     elif only_raised:
         low, high = corrected_interval(value, draws, level)
+        low = min(max(low, at_least), value)
         high = min(high, most)
         method_text = f"{method}, bias-corrected, {len(draws):,} resamples"
     else:

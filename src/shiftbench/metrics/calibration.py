@@ -456,6 +456,22 @@ def _resampled_metric(
     return register
 
 
+def mean_gap_limit(gaps: FloatArray, level: float = 0.95) -> float:
+    """The lower limit of the distance between mean confidence and accuracy, which no calibration error is below.
+
+    >>> gaps = np.concatenate([np.full(90, 0.2), np.full(10, -0.8)])
+    >>> round(mean_gap_limit(gaps), 3)
+    0.04
+    """
+    from scipy.special import stdtrit
+
+    n = len(gaps)
+    if n < 2:
+        return 0.0
+    error = float(gaps.std(ddof=1)) / math.sqrt(n)
+    return max(0.0, abs(float(gaps.mean())) - float(stdtrit(n - 1, (1 + level) / 2)) * error)
+
+
 def _confidences(predictions: Predictions) -> tuple[FloatArray, BoolArray]:
     return arrays.confidences_and_hits(predictions.confidence[predictions.valid], top1_hits(predictions))
 
@@ -477,7 +493,9 @@ def _register_adaptive(name: str, norm: Norm, description: str, *, published: bo
             return _adaptive_errors(_drawn(gaps, counts), _BIN_SIZE, norm, published)
 
         draws = resampled_blocks(drawn_errors, len(gaps))
-        return _Resampled(value, draws, {"only_raised": True})
+        # Without the last bin, the published error may be below the mean gap.
+        at_least = 0.0 if published else mean_gap_limit(gaps, level)
+        return _Resampled(value, draws, {"only_raised": True, "at_least": at_least})
 
     error.__doc__ = description
     _resampled_metric(name)(error)
@@ -510,7 +528,8 @@ def _ece(predictions: Predictions, level: float) -> _Resampled:
     columns = np.zeros((len(conf), _BINS))
     columns[np.arange(len(conf)), equal_width_bins(conf, _BINS)] = conf - hits
     draws = np.abs(resampled_means(columns, resamples=RESAMPLES)).sum(axis=1)
-    return _Resampled(float(np.abs(columns.mean(axis=0)).sum()), draws, {"only_raised": True})
+    options = {"only_raised": True, "at_least": mean_gap_limit(conf - hits, level)}
+    return _Resampled(float(np.abs(columns.mean(axis=0)).sum()), draws, options)
 
 
 @_resampled_metric("classwise_ece", needs=_SCORES)

@@ -258,7 +258,7 @@ def _titled(predictions: Predictions, run: StoredResults, titles: Sequence[str])
 def comparison_table(comparisons: Sequence[Comparison], *, explanation: Sequence[str] | None = None) -> Table:
     """One row per pair. The p-values are read as one family: pass them through ``paired.corrected`` first.
 
-    ``explanation`` says what the difference and the p-value are, if they are not those of a paired bootstrap.
+    ``explanation`` says what the difference and the p-value are, if they are not McNemar's.
     """
     rows = []
     for comparison in comparisons:
@@ -266,7 +266,7 @@ def comparison_table(comparisons: Sequence[Comparison], *, explanation: Sequence
         rows.append(plain({key: values[key] for key in _KEYS}))
     notes: list[str] = []
     if comparisons:
-        notes += _bootstrap_explanation(comparisons) if explanation is None else explanation
+        notes += _pair_explanation(comparisons) if explanation is None else explanation
     provenances = dict.fromkeys(comparison.provenance for comparison in comparisons if comparison.provenance)
     for provenance in list(provenances)[:_MAX_PROVENANCE_NOTES]:
         notes.append(f"provenance: {formatting.provenance(provenance)}")
@@ -284,12 +284,16 @@ def comparison_table(comparisons: Sequence[Comparison], *, explanation: Sequence
     )
 
 
-def _bootstrap_explanation(comparisons: Sequence[Comparison]) -> list[str]:
+def _pair_explanation(comparisons: Sequence[Comparison]) -> list[str]:
     levels = " and ".join(dict.fromkeys(formatting.level_text(comparison.level) for comparison in comparisons))
     by_image = any(comparison.only_first is not None for comparison in comparisons)
-    test = "exact McNemar" if by_image else "normal law with the spread of the paired bootstrap"
+    test = "normal law with the spread of the paired bootstrap"
+    method = "by paired bootstrap of the images"
+    if by_image:
+        test = "exact McNemar"
+        method = "by score and exact test, which excludes 0 where McNemar's test rejects without correction"
     explanation = [
-        f"difference: first minus second, {levels} interval by paired bootstrap of the images",
+        f"difference: first minus second, {levels} interval {method}",
         f"p: {test}; p (Holm): corrected for {len(comparisons)} comparisons; better: at that level after correction",
     ]
     if by_image:
