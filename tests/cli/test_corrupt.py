@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +72,13 @@ def test_orientation_and_transparency_are_treated_as_stated_and_recorded(tmp_pat
     assert isinstance(call(*words).exception, StoreError)
     assert call(*words, "--exif", "turn").exit_code == 2
     # Both are ignored unless something is stated, and the copies would not show it.
-    defaults = {"names": "fog", "severities": [1], "resize": False}
+    target = tmp_path / "d"
+    write = partial(sb.write_corruptions, tmp_path / "photos", target, names="fog", severities=[1], resize=False)
     with pytest.warns(sb.ResultWarning, match="not applied: 1, alpha dropped: 1.*exif='apply' or ignore and alpha="):
-        sb.write_corruptions(tmp_path / "photos", tmp_path / "d", **defaults)
+        write()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stated = sb.write_corruptions(tmp_path / "photos", tmp_path / "d", **defaults, exif="ignore", alpha="drop")
+        stated = write(exif="ignore", alpha="drop")
     assert (stated.written, stated.already) == (0, 1)
 
 
