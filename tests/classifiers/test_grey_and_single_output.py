@@ -83,6 +83,7 @@ def test_a_grey_model_by_every_route(photos: Path, tmp_path: Path) -> None:
     shared: dict[str, Any] = {"data": photos, "labels": "folders", "workspace": tmp_path / "w", "progress": False}
     assert score(sb.evaluate(made, preprocessing=stated, name="module", **shared)) == pytest.approx(truth)
     path = export(made, tmp_path / "grey.onnx", torch.zeros(2, 1, 12, 20))
+    assert sb.load_classifier(str(path), labels=["dull", "glad"]).sources["colour order"] == "file"
     found = answer(
         "eval", path, "--data", photos, "--preprocess", f"mean={MEAN},std={STD}", "-w", tmp_path / "v", "--strict"
     )

@@ -566,6 +566,9 @@ def _with_geometry(options: Options, known_input: KnownInput, geometry: Geometry
             geometry_source = known_input.source
     sources: dict[str, FactSource] = {"layout": known_input.source}
     sources |= dict.fromkeys(known_input.assumed, "assumed")
+    if known_input.normalisation.colour_order == "grey":
+        # A single channel has no order.
+        sources["colour order"] = known_input.source
     sources["size"] = size_source
     sources |= dict.fromkeys(GEOMETRY_FACTS, geometry_source)
     return options.over(Preprocessing(geometry, known_input.normalisation), sources)
