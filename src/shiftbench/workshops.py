@@ -32,6 +32,14 @@ def load_hardened(target: str, options: Options) -> Classifier:
     return classifier.load_hardened(target, options)
 
 
+@classifier_loaders.register("kserve")
+def load_served(target: str, options: Options) -> Classifier:
+    """A model behind a server (KServe, Triton): kserve:http://HOST/v2/models/NAME."""
+    from shiftbench.bridges import served
+
+    return served.load_served(target, options)
+
+
 def _recognise_frozen(path: Location) -> str | None:
     """What a path is if it is a frozen test set or its reference images; else None."""
     folder = path.parent if path.name == FROZEN_REFERENCE else path

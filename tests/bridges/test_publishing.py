@@ -43,7 +43,8 @@ def workspaces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_card_is_completed_and_completed_again(workspaces: tuple[Path, Path], tmp_path: Path) -> None:
     card = "---\nlicense: mit\nmodel-index:\n- name: mine\n  results:\n  - task:\n      type: image-classification\n"
-    card += "    dataset:\n      name: x\n      type: x\n    metrics:\n    - type: accuracy\n      value: 0.5\n---\n# Mine\n"
+    card += "    dataset:\n      name: x\n      type: x\n    metrics:\n    - type: accuracy\n      value: 0.5\n"
+    card += "---\n# Mine\n"
     (tmp_path / "README.md").write_text(card)
     words = ["publish", workspaces[0], "--to", tmp_path, "--model", NAME, "--dataset", "photos=org/photos/colours"]
     shown = output(*words)
@@ -130,7 +131,8 @@ def test_the_leaderboard_has_every_number_and_separates_what_is_not_comparable(
             assert values[score["model_id"], score["name"]] == score["value"]
     assert len(lines) == 6
     with pytest.raises(ShiftbenchError):
-        write_site([sb.Workspace(tmp_path / "empty").root], tmp_path / "none")
+        sb.Workspace(tmp_path / "empty")
+        write_site([tmp_path / "empty"], tmp_path / "none")
 
 
 @pytest.mark.slow

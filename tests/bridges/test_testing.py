@@ -26,7 +26,8 @@ def images(count: int) -> Dataset:
 def by_mean(batch: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Always right."""
     light = batch.mean(axis=(1, 2, 3)) - 127.5
-    return np.stack([-light, light], axis=1)
+    scores: NDArray[np.float64] = np.stack([-light, light], axis=1)
+    return scores
 
 
 def by_corner(batch: NDArray[np.uint8]) -> NDArray[np.float64]:
@@ -59,7 +60,7 @@ def test_few_images_show_nothing() -> None:
     assert wide.gate is not None and wide.gate.verdict == "pass"
     for wrong in ({"margin": {"clear": 2.0}}, {"undecided": "skip"}):
         with pytest.raises(SettingError):
-            assert_not_worse(nearly, by_mean, data, **wrong)  # type: ignore[arg-type]
+            assert_not_worse(nearly, by_mean, data, **wrong)
 
 
 PROJECT = """

@@ -168,14 +168,14 @@ def test_the_images_of_a_setting_give_the_accuracy_of_the_run(name: str, folder:
         corruptions=["fog", "gaussian_noise"], severities=[3, 5],
     )  # fmt: skip
     images = sb.torch_dataset(name, folder, labels="folders", preprocessing=classifier, seed=5)
-    loader = DataLoader(images, batch_size=16, num_workers=0)
+    loader: DataLoader[list[torch.Tensor]] = DataLoader(images, batch_size=16)  # type: ignore[arg-type]
     network = Network().eval()
     tops = torch.cat([network(batch).argmax(1) for batch, _ in loader]).tolist()
     predictions = run.predictions(classifier.name, name)
     assert tops == predictions.top[:, 0].tolist() and list(predictions.ids) == images.ids
     assert right_share(network, loader) == run.metrics()[name.replace(".", "/") + "/top1"]
     again = pickle.loads(pickle.dumps(images))
-    assert (again[3][0] == images[3][0]).all() and images[-1][1] == 1
+    assert torch.equal(again[3][0], images[3][0]) and images[-1][1] == 1
 
 
 def test_images_without_a_preprocessing_and_for_a_transform(folder: Path) -> None:

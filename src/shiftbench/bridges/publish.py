@@ -248,7 +248,7 @@ class _HuggingFaceHub:
         return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
     def with_results(self, card: str, scores: Sequence[PublishedScore], level: float) -> str:
-        from huggingface_hub import EvalResult, ModelCard
+        from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
         try:
             parsed = ModelCard(card)
@@ -258,7 +258,8 @@ class _HuggingFaceHub:
                 found=str(error),
                 hint="correct its model-index first, so that nothing is lost",
             ) from error
-        others = [result for result in parsed.data.eval_results or [] if _MADE_BY not in (result.dataset_args or {})]
+        data = cast(ModelCardData, parsed.data)
+        others = [result for result in data.eval_results or [] if _MADE_BY not in (result.dataset_args or {})]
         ours = []
         for score in scores:
             arguments = {"interval": [round(score.low, 4), round(score.high, 4)], "level": level, "n": score.images}
@@ -278,9 +279,9 @@ class _HuggingFaceHub:
                     metric_args=arguments,
                 )
             )
-        parsed.data.eval_results = [*others, *ours]
-        if not parsed.data.model_name:
-            parsed.data.model_name = scores[0].model
+        data.eval_results = [*others, *ours]
+        if not data.model_name:
+            data.model_name = scores[0].model
         return str(parsed)
 
     def pull_request(self, repository: str, published: Publication) -> str:

@@ -353,7 +353,8 @@ def _place_cell(place: Place | None) -> str:
         return "<td>–</td>"
     if place.points is None or place.low is None or place.high is None:
         return f"<td><small>{escape(place.sentence)}</small></td>"
-    return f'<td data-value="{place.points!r}">{place.points:+.1f}<small>[{place.low:+.1f}, {place.high:+.1f}]</small></td>'
+    interval = f"[{place.low:+.1f}, {place.high:+.1f}]"
+    return f'<td data-value="{place.points!r}">{place.points:+.1f}<small>{interval}</small></td>'
 
 
 def _title(column: Column) -> str:

@@ -7,6 +7,7 @@ A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outpu
 from __future__ import annotations
 
 import importlib
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,9 @@ Loader = Callable[[str, Options], Classifier]
 #: The loaders by scheme ("timm" for ``timm:resnet50``) and by extension (".onnx"). A third party adds a loader by
 #: ``@classifier_loaders.register("mine")``.
 classifier_loaders: Registry[Loader] = Registry("classifier loader")
+
+#: The address of a model behind a server that speaks the Open Inference Protocol, of which a plug-in has the loader.
+_SERVED_MODEL = re.compile(r"https?://[^/]+/(?:[^?#]*/)?v2/models/[^/?#]+")
 
 #: Scheme or extension, module of this package, function in it, and what `list classifiers` shows.
 LOADERS: tuple[tuple[str, str, str, str], ...] = (
@@ -193,6 +197,8 @@ def _check_stateful(classifier: Classifier) -> None:
 
 def load_spec(spec: str, options: Options) -> Classifier:
     """Load a model by its scheme or extension; the classifier keeps both arguments, so that it can be pickled."""
+    if _SERVED_MODEL.match(spec):
+        spec = f"kserve:{spec}"
     if is_address(spec):
         return _load_from_address(spec, options)
     key, target = split_spec(spec)

@@ -1,4 +1,6 @@
 from shiftbench.classifiers.base import BatchedClassifier as BatchedClassifier
+from shiftbench.classifiers.base import network_fingerprint as network_fingerprint
+from shiftbench.classifiers.base import trial_scores as trial_scores
 from shiftbench.classifiers.defences import Clahe as Clahe
 from shiftbench.classifiers.defences import TenCrop as TenCrop
 from shiftbench.classifiers.demo import demo_weights as demo_weights
@@ -7,6 +9,8 @@ from shiftbench.classifiers.description import read_description as read_descript
 from shiftbench.classifiers.onnx_ import OnnxClassifier as OnnxClassifier
 from shiftbench.classifiers.onnx_ import disagreement as disagreement
 from shiftbench.classifiers.onnx_ import onnx_twin as onnx_twin
+from shiftbench.classifiers.options import known_inputs as known_inputs
+from shiftbench.classifiers.options import settle as settle
 from shiftbench.classifiers.options import write_sidecar as write_sidecar
 from shiftbench.classifiers.preprocessing import LUMA_WEIGHTS as LUMA_WEIGHTS
 from shiftbench.classifiers.recorded import RecordedPredictions as RecordedPredictions
