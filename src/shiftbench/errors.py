@@ -327,6 +327,7 @@ WarningCode = Literal[
     "skipped-images",
     "duplicate-images",
     "training-images",
+    "training-corruptions",
     "own-classes",
     "budget",
     "data-files",

@@ -18,6 +18,7 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.classifiers.base import IMAGENET_21K
 from shiftbench.datasets import sample
 from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.datasets.subset import take
@@ -25,6 +26,9 @@ from shiftbench.errors import ResultWarning
 from shiftbench.metrics.base import Needs, Score
 from shiftbench.runs.compute import predict
 from shiftbench.store.export import export_table
+from shiftbench.store.run_records import Call, ModelRun, recorded_run
+from shiftbench.store.workspace import Workspace
+from tests.reports.recorded import record
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 SMALL: Any = {"preprocessing": {"size": 32}, "labels": "folders", "progress": False, "workers": 1}
@@ -123,6 +127,41 @@ def test_images_that_the_model_was_trained_on_are_reported(tmp_path: Path) -> No
         export_table(run.workspace, tmp_path / f"{number}.csv", run.results)
         rows = list(csv.DictReader((tmp_path / f"{number}.csv").open()))
         assert {row["training_images"] for row in rows} == {str(expected)}
+
+
+def training_warnings(run: sb.Run) -> list[str]:
+    return [str(warning) for warning in run.trained_on() if warning.code == "training-corruptions"]
+
+
+def test_training_on_a_corruption_that_is_measured_is_reported(tmp_path: Path) -> None:
+    """002 asks not to train on the corruptions of the benchmark; the mark is stored with the results."""
+    model = sb.load_classifier(brightest_channel, labels=COLOURS, preprocessing={"size": 32})
+    model.trained_with = ("contrast", "gaussian_noise")
+    options = {"suite": "corruptions", "severities": (3,), "workspace": tmp_path / "w", "progress": False}
+    folder = colour_folder(tmp_path / "data", per_class=2)
+    with pytest.warns(ResultWarning, match="was trained with contrast"):
+        sb.evaluate(model, data=folder, labels=COLOURS, corruptions=("contrast", "fog"), **options)  # type: ignore[arg-type]
+    run = sb.Run.open(tmp_path / "w")
+    [warning] = training_warnings(run)
+    assert "gaussian_noise" not in warning
+    table = run.table().to_text(400)
+    assert warning in table and "‡" not in table
+    fog = [result for result in run.results if "fog" in result.setting]
+    assert run.trained_on(fog) == []
+
+
+def test_a_network_that_saw_imagenet_21k_is_marked_on_imagenet_o(tmp_path: Path) -> None:
+    record(tmp_path, "imagenet-o", 20, 0, space="imagenet-o-200")
+    record(tmp_path, "imagenet-a", 20, 10, space="imagenet-a-200")
+    [result] = [result for result in sb.Run.open(tmp_path).results if result.setting == "imagenet-o"]
+    models = [ModelRun(id=result.model_id, trained_with=[IMAGENET_21K], computed=[result.key])]
+    with recorded_run(Workspace(tmp_path), Call("evaluate", sb.evaluate, {}), models):
+        pass
+    run = sb.Run.open(tmp_path)
+    [warning] = training_warnings(run)
+    assert "ImageNet-O" in warning
+    others = [result for result in run.results if result.setting == "imagenet-a"]
+    assert run.trained_on(others) == []
 
 
 def test_where_it_is_not_known_what_a_model_was_trained_on_nothing_is_said(tmp_path: Path) -> None:

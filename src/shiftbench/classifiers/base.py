@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Outputs = Literal["logits", "probabilities"]
 #: How a run orders the images of a setting for a stateful model.
 IMAGE_ORDER = "shuffled by seed"
+#: In ``Classifier.trained_with``: training on ImageNet-21K or -22K, which have the classes of ImageNet-O.
+IMAGENET_21K = "imagenet-21k"
 #: How a model is run that mixes the images of a batch.
 ONE_AT_A_TIME = "one image at a time"
 #: Images per batch of a stateful model, where nothing states another number.
@@ -83,6 +85,8 @@ class Classifier(ABC):
     self_contained: bool = False
     #: The images that it was trained on, if they are known.
     trained_on: TrainedOn | None = None
+    #: What test sets measure and its training had, too: names of corruptions, or ``imagenet-21k``.
+    trained_with: tuple[str, ...] = ()
     #: A text that distinguishes models that have the same fingerprint but different scores on the fixed images; set by
     #: a run.
     behaviour: str = ""

@@ -234,6 +234,7 @@ class Defended(Classifier):
         are_built_in = all(type(defence).__module__ == __name__ for defence in self.defences)
         self.self_contained = classifier.self_contained and are_built_in
         self.trained_on = classifier.trained_on
+        self.trained_with = classifier.trained_with
         self.outputs: Outputs = classifier.outputs if self.views == 1 else "probabilities"
         self.batch_size = max(1, classifier.batch_size // self.views)
         geometry = classifier.preprocessing.geometry

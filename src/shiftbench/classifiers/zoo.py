@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import re
 import sys
 import threading
 import urllib.parse
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.base import IMAGENET_21K, Classifier
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision, hf_sources
 from shiftbench.classifiers.description import FactSource
 from shiftbench.classifiers.options import Options
@@ -175,7 +176,23 @@ def load_timm(target: str, options: Options) -> Classifier:
         with without_vain_retries():
             return timm.create_model(parsed.model, pretrained=True)
 
-    return from_zoo("timm", parsed, options, create, lambda m: from_timm(timm.data.resolve_model_data_config(m)))
+    classifier = from_zoo("timm", parsed, options, create, lambda m: from_timm(timm.data.resolve_model_data_config(m)))
+    if parsed.checkpoint is None and parsed.pretrained and saw_imagenet_21k(parsed.model):
+        classifier.trained_with = (IMAGENET_21K,)
+    return classifier
+
+
+def saw_imagenet_21k(model: str) -> bool:
+    """Whether timm's weights of this name were trained on ImageNet-21K or -22K, or the 12K most common classes of it.
+
+    >>> saw_imagenet_21k("resnetv2_50x1_bit.goog_in21k_ft_in1k"), saw_imagenet_21k("resnet50.a1_in1k")
+    (True, False)
+    """
+    if ":" in model:  # weights of a hub or a folder, whose training nobody states
+        return False
+    config = import_timm().models.get_pretrained_cfg(model, allow_unregistered=True)
+    tag = "" if config is None else str(config.tag)
+    return re.search(r"in(12|21|22)k", tag) is not None
 
 
 def _timm_reads_only_tensors(timm: ModuleType) -> bool:

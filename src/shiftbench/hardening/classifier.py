@@ -163,7 +163,33 @@ def load_hardened(target: str, options: Options) -> Classifier:
     # Training reads image files as an evaluation does by default.
     classifier.sources = {"exif": "file", "alpha": "file", **classifier.sources}
     classifier.trained_on = finished.trained_on
+    classifier.trained_with = trained_with(finished.recipe)
     return classifier
+
+
+#: Augmentations and schemes, and the corruption of a test set that each of them does to training images.
+_CORRUPTIONS = {
+    "speckle": ("speckle_noise",),
+    "gaussian-noise": ("gaussian_noise",),
+    "stability": ("gaussian_noise",),
+    "stylize": ("style_transfer",),
+    "GaussianBlur": ("gaussian_blur",),
+    "ColorJitter": ("brightness", "contrast", "saturate"),
+}
+
+
+def trained_with(recipe: Recipe) -> tuple[str, ...]:
+    """The corruptions that a recipe does to its training images, which its network must not be judged by alone.
+
+    >>> trained_with(load_recipe("cifar-speckle"))
+    ('speckle_noise',)
+    """
+    parts = [recipe.scheme, *recipe.augmentations, *recipe.views, *recipe.copies]
+    names: list[str] = []
+    for part in parts:
+        names += _CORRUPTIONS.get(part.name, ())
+        names += _CORRUPTIONS.get(str(part.options.get("transform", "")), ())
+    return tuple(dict.fromkeys(names))
 
 
 def _load(finished: Finished, options: Options) -> Classifier:

@@ -124,14 +124,17 @@ def version_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
 
 def mark_notes(run: StoredResults, results: Sequence[Result]) -> list[str]:
     """Which facts about which models were assumed, in one line for models of the same facts; which models were trained
-    on images that they were evaluated on."""
+    on images or corruptions that they were evaluated on."""
     titles_by_facts: dict[tuple[str, ...], dict[str, None]] = {}
     assumed_facts = run.assumed_facts()
     for result in results:
         assumed = assumed_facts.get(result.spec.classifier.version)
         if assumed:
             titles_by_facts.setdefault(assumed, {})[result.title] = None
-    notes = [f"{TRAINED} {warning}" for warning in run.trained_on(results)]
+    notes = []
+    for warning in run.trained_on(results):
+        # Only scores on training images have the mark.
+        notes.append(f"{TRAINED} {warning}" if warning.code == "training-images" else str(warning))
     for assumed, titles in titles_by_facts.items():
         notes.append(
             f"{ASSUMED} assumed, neither given nor stated by the model: {named(assumed)} of {listed(titles, 3)}; "

@@ -534,6 +534,7 @@ def _model_run(classifier: Classifier, result: Result) -> ModelRun:
         fingerprint=result.spec.classifier.fingerprint,
         assumed=list(classifier.assumed),
         stated=list(classifier.stated),
+        trained_with=list(classifier.trained_with),
     )
 
 

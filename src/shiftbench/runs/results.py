@@ -13,6 +13,7 @@ from operator import or_
 from statistics import fmean
 from typing import NamedTuple, Self, TypeVar, cast
 
+from shiftbench.classifiers.base import IMAGENET_21K
 from shiftbench.datasets.images import ALPHA_DROPPED, ALPHA_LAID, EXIF_APPLIED, EXIF_IGNORED, conversion_kinds
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, argument, listed
 from shiftbench.grouping import by_key
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 #: Results that a thread scores one after the other: a task for each would take as long as its score.
 _SCORED_TOGETHER = 64
+#: The setting of images whose classes no model is to know.
+_UNKNOWN_CLASSES = "imagenet-o"
 
 
 @dataclass(frozen=True)
@@ -394,11 +397,35 @@ class StoredResults:
         return False
 
     def trained_on(self, results: Iterable[Result] | None = None) -> list[ResultWarning]:
-        """A warning for each model that was trained on images of these results; by default, of all."""
+        """A warning for each model that was trained on images or corruptions of these results; by default, of all."""
+        results = list(self.results if results is None else results)
         warnings = []
-        for title, texts in self._training_images(self.results if results is None else results).items():
+        for title, texts in self._training_images(results).items():
             text = f"{title} was trained on {' and '.join(texts)}: its scores on them are too high and say nothing "
             warnings.append(ResultWarning(f"{text}about unseen images", "training-images"))
+        return [*warnings, *self._trained_with(results)]
+
+    def _trained_with(self, results: Iterable[Result]) -> list[ResultWarning]:
+        """A warning for each model whose training had what these results are to measure."""
+        met: dict[str, dict[str, None]] = {}
+        for result in results:
+            trained_with = self.history.trained_with.get(result.spec.classifier.version, ())
+            member = self.workspace.setting_record(result).member
+            if member is not None and member.name in trained_with:
+                met.setdefault(result.title, {})[member.name] = None
+            if result.setting == _UNKNOWN_CLASSES and IMAGENET_21K in trained_with:
+                met.setdefault(result.title, {})[IMAGENET_21K] = None
+        warnings = []
+        for title, names in met.items():
+            corruptions = [name for name in names if name != IMAGENET_21K]
+            if corruptions:
+                text = f"{title} was trained with {listed(corruptions)}: its scores on them, and means over them, say "
+                warnings.append(ResultWarning(f"{text}nothing about unseen corruptions", "training-corruptions"))
+            if IMAGENET_21K in names:
+                text = (
+                    f"{title} was trained on ImageNet-21K, which has the classes of ImageNet-O: they are not unknown "
+                )
+                warnings.append(ResultWarning(f"{text}to it", "training-corruptions"))
         return warnings
 
     def warnings(self) -> list[ResultWarning]:

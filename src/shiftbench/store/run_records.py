@@ -178,6 +178,8 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     stated: list[str] = []
     #: By result: how many of its images the model was trained on, where that is known.
     training_images: dict[str, int] = {}
+    #: What test sets measure and the model's training had, too: names of corruptions, or ``imagenet-21k``.
+    trained_with: list[str] = []
     computed: list[str] = []
     #: Results that this run computed in part: other blocks are of earlier runs, or of other jobs of an array.
     shared: list[str] = []
@@ -381,6 +383,8 @@ class RunHistory:
         self.stated: dict[str, frozenset[str]] = {}
         #: By key of a result: how many of its images the model was trained on, where that is known.
         self.training_images: dict[str, int] = {}
+        #: By hash of the version: what test sets measure and the model's training had, too.
+        self.trained_with: dict[str, tuple[str, ...]] = {}
         #: By hash of the version: when it was first run (ISO 8601, UTC).
         self.first_runs: dict[str, str] = {}
         #: By key of a result: the runs that computed it.
@@ -409,6 +413,8 @@ class RunHistory:
         if record.kind == "remove":
             return
         self.training_images |= model.training_images
+        if model.trained_with:
+            self.trained_with[model.version] = tuple(model.trained_with)
         self.first_runs.setdefault(model.version, record.started)
         self._add_facts(model)
         for key in model.computed:
