@@ -8,13 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from benchmarks.synthetic_testbed import Size, datasets_of, models_of, settings_of, write_model
 
 import shiftbench as sb
+from shiftbench.arrays import Pixels
+from shiftbench.datasets import from_arrays
+from shiftbench.labels.space import Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.reports.page.report_data import ReportData, ReportOptions, build_page
 from shiftbench.reports.page.thumbnails import FileAlbum
+from shiftbench.reports.summary import summarise
 from shiftbench.runs.plan import plan_result, record_images
 from shiftbench.store import workspace as workspace_module
 from shiftbench.store.prediction_files import read_block
@@ -80,6 +86,49 @@ def test_each_result_is_read_once(small: Path, reads: Counter[str], command: Cal
     command(small)
     assert len(reads) == 3 * SETTINGS
     assert set(reads.values()) == {1}
+
+
+def _by_brightness(images: Pixels) -> Scores:
+    bright = images.mean(axis=(1, 2, 3)) / 255
+    return np.stack([1 - bright, bright], axis=1).astype(np.float32)
+
+
+def test_a_run_opens_the_files_that_it_wrote_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run again opens them twice: for the spec, and to see whether they are complete.
+
+    The clean result is read once more, with its confidences.
+    """
+    counts: Counter[str] = Counter()
+    open_parquet = pq.ParquetFile
+
+    def counted(source: object, **options: object) -> object:
+        path = Path(str(getattr(source, "name", "")))
+        if "predictions" in path.parts:
+            counts[path.parent.name] += 1
+        return open_parquet(source, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    images = np.random.default_rng(0).integers(0, 256, (8, 16, 16, 3), dtype=np.uint8)
+    dataset = from_arrays(images, [0, 1] * 4, space=["dark", "bright"], name="images")
+    opened = []
+    for _ in range(2):
+        counts.clear()
+        run = sb.evaluate(
+            _by_brightness,
+            "corruptions",
+            data=dataset,
+            workspace=tmp_path / "w",
+            corruptions=["fog", "contrast"],
+            severities=3,
+            preprocessing={"size": 16},
+            progress=False,
+        )
+        str(summarise(run))
+        for table in run.overview():
+            str(table)
+        opened.append(dict(counts))
+    corrupted = {"images-c.fog.3", "images-c.contrast.3"}
+    assert opened == [{"images": 2} | dict.fromkeys(corrupted, 1), {"images": 2} | dict.fromkeys(corrupted, 2)]
 
 
 def _calls(command: Callable[[Path], None], root: Path) -> int:

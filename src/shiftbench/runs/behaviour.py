@@ -30,7 +30,6 @@ from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnwritableError, inside
 from shiftbench.labels.catalogue import label_space, label_spaces
-from shiftbench.store.prediction_files import read_spec
 from shiftbench.store.sealed import file_content, read_catalogue
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.unchecked import UncheckedBlocks
@@ -203,7 +202,7 @@ def _stored_specs(workspace: Workspace, name: str) -> Iterator[ResultSpec]:
             if path.stem in catalogue:
                 yield catalogue[path.stem]
             else:
-                yield read_spec(path)
+                yield workspace.spec_in(path)
 
 
 def _is_same_model(spec: ResultSpec, classifier: Classifier) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -249,8 +249,8 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
 
 def is_complete(workspace: Workspace, planned: PlannedResult) -> bool:
     """Whether the result's file exists, is undamaged and unedited, and has the columns that are needed."""
-    path = workspace.predictions_path(planned.result)
-    return _read(path, len(planned.rows), planned, planned.needs.scores) is not None
+    scores = planned.needs.scores
+    return _usable(lambda: workspace.read_block(planned.result, scores=scores), len(planned.rows), planned) is not None
 
 
 def block_is_complete(workspace: Workspace, planned: PlannedResult, item: Block) -> bool:
@@ -331,9 +331,14 @@ def stored_blocks(workspace: Workspace, planned: PlannedResult, dataset: Dataset
 
 
 def _read(path: Location, rows: int, planned: PlannedResult, scores: bool = True) -> PredictionBlock | None:
-    """The predictions in a file; None if it is missing, damaged, or lacks rows or columns that are needed."""
+    """The predictions in the file of a block; None if they can't be used."""
+    return _usable(lambda: read_block(path, scores=scores, key=planned.result.key), rows, planned)
+
+
+def _usable(read: Callable[[], PredictionBlock], rows: int, planned: PlannedResult) -> PredictionBlock | None:
+    """What is read; None if it is missing, damaged, or lacks rows or columns that are needed."""
     try:
-        block = read_block(path, scores=scores, key=planned.result.key)
+        block = read()
     except UnreachableError:
         raise  # says nothing about the file
     except (FileNotFoundError, StoreError):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,8 @@ class PredictionBlock:
     top: NDArray[np.int32]
     confidence: NDArray[np.float32]
     scores: Scores | None = None
+    #: The version of shiftbench that wrote the file it was read from; empty for a block that is not from a file.
+    made_by: str = ""
 
     def __len__(self) -> int:
         return len(self.top)
@@ -165,7 +168,8 @@ def read_block(
                 raise damaged(path, f"column {name} does not have the digest written with it")
         if len({len(values) for values in columns.values()}) != 1:
             raise damaged(path, "columns differ in length")
-    return _decode(columns)
+    # Thousands of files have the same few versions.
+    return _decode(columns, made_by=sys.intern(metadata[_MADE_BY].decode()))
 
 
 def _is_requested(name: str, top_k: int | None, confidence: bool, scores: bool) -> bool:
@@ -230,13 +234,13 @@ def as_stored(block: PredictionBlock) -> PredictionBlock:
     return _decode(_encode(block))
 
 
-def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
+def _decode(columns: Mapping[str, Array], made_by: str = "") -> PredictionBlock:
     names = sorted((name for name in columns if name.startswith(_TOP)), key=_rank)
     top = np.stack([columns[name] for name in names], axis=1).astype(np.int32)
     confidence = np.full(len(top), np.nan, np.float32)
     if _CONFIDENCE in columns:
         confidence = from_logits(columns[_CONFIDENCE])
-    return PredictionBlock(top, confidence, columns.get(_SCORES))
+    return PredictionBlock(top, confidence, columns.get(_SCORES), made_by)
 
 
 def _opened(path: Location) -> BinaryIO:

@@ -46,6 +46,7 @@ from shiftbench.store.prediction_files import (
     ShiftedImage,
     join_shifted_images,
     read_block,
+    read_made_by,
     read_shifted_images,
     read_spec,
     write_block,
@@ -184,8 +185,7 @@ class _RecentBlocks:
     def read(self, path: Location, key: str, top_k: int | None, confidence: bool, scores: bool) -> PredictionBlock:
         if is_object(path):
             return read_block(path, top_k=top_k, confidence=confidence, scores=scores, key=key)
-        state = local(path).stat()
-        stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+        stamp = _file_stamp(path)
         name = str(path)
         recent = self._blocks.get(name)
         if recent is not None and recent.serves(stamp, top_k, confidence, scores):
@@ -208,18 +208,34 @@ class _RecentBlocks:
             self._bytes -= self._blocks.pop(oldest).size
 
 
+#: Inode, time of the last change and size of a file, which tell whether it is the one that was read.
+_FileStamp = tuple[int, int, int]
+
+
+def _file_stamp(path: Location) -> _FileStamp:
+    state = local(path).stat()
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
 @dataclass(frozen=True)
 class _RecentBlock:
-    stamp: tuple[int, int, int]
+    stamp: _FileStamp
     top_k: int | None
     confidence: bool
     block: PredictionBlock
     size: int
 
-    def serves(self, stamp: tuple[int, int, int], top_k: int | None, confidence: bool, scores: bool) -> bool:
+    def serves(self, stamp: _FileStamp, top_k: int | None, confidence: bool, scores: bool) -> bool:
         """Whether the file is the same and the columns that are asked for were read."""
         has_classes = self.top_k is None or (top_k is not None and top_k <= self.top_k)
         return stamp == self.stamp and has_classes and not scores and (self.confidence or not confidence)
+
+
+class _KnownSpec(NamedTuple):
+    """The spec in a file, and the state of the file when it was read or written."""
+
+    stamp: _FileStamp
+    spec: ResultSpec
 
 
 class Workspace:
@@ -257,6 +273,10 @@ class Workspace:
         self.files = SealedFiles(self.root, required=version == FORMAT)
         self._marker = self._state()
         self._recent = _RecentBlocks()
+        #: By path of a result's file.
+        self._known_specs: dict[str, _KnownSpec] = {}
+        #: Of results that were read: the version of shiftbench that computed them, by the path of the result.
+        self._versions: dict[PurePosixPath, str] = {}
         #: Label spaces that were recorded, under the names that they are kept under.
         self._kept_spaces: dict[LabelSpace, LabelSpace] = {}
 
@@ -380,7 +400,8 @@ class Workspace:
 
     def __getstate__(self) -> dict[str, object]:
         # The cached records of settings are not copied: the copy reads them if it needs them.
-        return {key: value for key, value in self.__dict__.items() if key != "_setting_records"}
+        state = {key: value for key, value in self.__dict__.items() if key != "_setting_records"}
+        return state | {"_known_specs": {}, "_versions": {}}
 
     # -- where things are --------------------------------------------------------------------------------
 
@@ -608,13 +629,24 @@ class Workspace:
             # In an object store every file is a request, so they are requested side by side.
             map_files = pool.map if is_object(self.root) else map
             # Specs are read one by one as results are asked for, in the order of the files.
-            specs = iter(map_files(read_spec, uncatalogued))
+            specs = iter(map_files(self.spec_in, uncatalogued))
             for file in files:
                 key = file.path.stem
                 spec = catalogue.get(key)
                 if spec is None:
                     spec = next(specs)
                 yield Result(file.classifier, file.setting, spec)
+
+    def spec_in(self, path: Location) -> ResultSpec:
+        """The spec in the file of a complete result; it is read again only if the file has changed."""
+        if is_object(path):
+            return read_spec(path)  # Asking whether it has changed costs a request, too.
+        stamp = _file_stamp(path)
+        known = self._known_specs.get(str(path))
+        if known is None or known.stamp != stamp:
+            known = _KnownSpec(stamp, read_spec(path))
+            self._known_specs[str(path)] = known
+        return known.spec
 
     def prediction_files(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[ResultFile]:
         """The files of the complete results, by name; no file is opened.
@@ -667,7 +699,10 @@ class Workspace:
         folder = self.blocks_folder(result)
         # The images are joined first, so that a complete result has its images.
         join_shifted_images(self.files, folder, self.images_path(result))
-        write_block(self.predictions_path(result), PredictionBlock.concatenate(blocks), result.spec, made_by)
+        path = self.predictions_path(result)
+        write_block(path, PredictionBlock.concatenate(blocks), result.spec, made_by)
+        if not is_object(path):
+            self._known_specs[str(path)] = _KnownSpec(_file_stamp(path), result.spec)
         remove_tree(folder)
 
     def shifted_images(self, result: Result) -> dict[str, ShiftedImage]:
@@ -700,20 +735,34 @@ class Workspace:
         """The images, the label space and the labels that predictions in a setting are compared with."""
         return _read_rows(self.files, spec.dataset.name, spec.dataset.fingerprint, spec.space)
 
+    def read_block(
+        self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = False
+    ) -> PredictionBlock:
+        """The verified content of a complete result's file; a file that was read before is not read again."""
+        block = self._recent.read(self.predictions_path(result), result.key, top_k, confidence, scores)
+        self._versions[result.relative] = block.made_by
+        return block
+
+    def made_by(self, result: Result) -> str:
+        """The version of shiftbench that computed the predictions of a complete result."""
+        if result.relative not in self._versions:
+            self._versions[result.relative] = read_made_by(self.predictions_path(result))
+        return self._versions[result.relative]
+
     def read(
         self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
     ) -> Predictions:
         """The verified predictions of a complete result; columns that are not asked for are not read."""
         if isinstance(result, PartResult):
             return result.passes.read(self, result, top_k=top_k, confidence=confidence, scores=scores)
-        path = self.predictions_path(result)
         try:
-            block = self._recent.read(path, result.key, top_k, confidence, scores)
+            block = self.read_block(result, top_k=top_k, confidence=confidence, scores=scores)
         except FileNotFoundError as error:
-            raise damaged(path, "it is missing") from error
+            raise damaged(self.predictions_path(result), "it is missing") from error
         ids, space, used = self._images_of(result.spec)
         if len(block) != len(used.labels):
-            raise damaged(path, f"it has {len(block)} predictions, and its setting {len(used.labels)} images")
+            found = f"it has {len(block)} predictions, and its setting {len(used.labels)} images"
+            raise damaged(self.predictions_path(result), found)
         return Predictions(
             classifier=result.title,
             setting=result.setting,

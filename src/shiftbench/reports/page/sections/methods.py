@@ -16,7 +16,6 @@ from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores
 from shiftbench.runs.results import StoredResults
-from shiftbench.store.prediction_files import read_made_by
 from shiftbench.store.run_records import Software
 from shiftbench.store.spec import ClassifierRecord
 from shiftbench.store.workspace import Result
@@ -305,8 +304,8 @@ def _software(run: StoredResults | None) -> MethodsEntry:
 def _run_software(run: StoredResults) -> list[str]:
     """The versions behind the results, from the prediction files and the records of the runs."""
     items = []
-    files = [run.workspace.predictions_path(result) for result in run.results]
-    makers = {read_made_by(file) for file in files if file.is_file()}
+    complete = [result for result in run.results if run.workspace.predictions_path(result).is_file()]
+    makers = {run.workspace.made_by(result) for result in complete}
     if makers:
         items.append(f"predictions by {', '.join(sorted(makers))}")
     libraries: dict[str, None] = {}
