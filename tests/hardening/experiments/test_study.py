@@ -189,6 +189,29 @@ def test_intervals_cover_images_and_seeds() -> None:
     assert over_images_only / 300 < 0.8
 
 
+def test_differences_with_two_seeds_cover_the_truth() -> None:
+    """Two seeds that agree by chance say little; the variance over seeds is that of all variants together."""
+    rng = np.random.default_rng(1)
+    variants = [f"v{number}" for number in range(6)]
+    names = [f"{variant}-s{seed}" for variant in variants for seed in range(2)]
+    alone = []
+    pooled = []
+    covered = 0
+    for _ in range(200):
+        skill = 0.6 + 0.04 * rng.standard_normal((len(names), 1))
+        hits = (rng.random((len(names), 300)) < skill).astype(float)
+        measured = _Measured(names, hits, hits, {}, True, 0.2, 0.2, hits)
+        gain = measured.of(hits, "v0", 2) - measured.of(hits, "v1", 2)
+        difference = _number(gain, 0.95, measured.seed_variance(hits, variants, 2), variants=2)
+        covered += difference.low <= 0 <= difference.high
+        pooled.append(difference.high - difference.low)
+        without = _number(gain, 0.95)
+        alone.append(without.high - without.low)
+    assert 0.91 <= covered / 200 <= 1.0
+    assert np.mean(pooled) < 0.6 * np.mean(alone)
+    assert measured.seed_variance(hits, ["v0"], 2) is None and measured.seed_variance(hits, variants, 1) is None
+
+
 def test_one_seed_and_chance_level_give_no_verdict(study: ExperimentStudy) -> None:
     clear = study.directions[0]
     assert clear.verdict == "appears"
@@ -250,7 +273,7 @@ def test_networks_that_guess_are_at_chance_level() -> None:
     measured = _Measured(names, guessed, guessed, {}, True, 0.2, 0.2, guessed)
     notes: list[str] = []
     assert _evidence(MADE_UP, measured, SEEDS, 0.95, notes) == [] and "chance" in notes[0]
-    assert _direction(MADE_UP.claims[0], measured, SEEDS, 0.95).verdict == "no verdict: at chance level"
+    assert _direction(MADE_UP.claims[0], MADE_UP, measured, SEEDS, 0.95).verdict == "no verdict: at chance level"
 
 
 def test_mce_map_and_aupr_are_those_of_the_metrics(evaluated: tuple[list[PlannedRun], Run]) -> None:

@@ -1,10 +1,11 @@
 """What an experiment found: accuracy without and under shift, effective and relative robustness, verdicts.
 
 A number of a variant is the mean over its seeds. Its interval is over images and seeds, both taken as random: the
-variance is that of the mean over images plus that of the mean over seeds, with Student's t at Satterthwaite's degrees
-of freedom. rho is not a mean, so its two variances come from the bootstrap over images and from the jackknife over
-seeds, in which the line changes, too. With one seed the interval is over images only, and no verdict is given; neither
-is one given if the networks are at chance level. The p-values of hypotheses have the degrees of freedom of the seeds.
+variance is that of the mean over images plus that of the mean over seeds, from the seeds of all variants together, with
+Student's t at Satterthwaite's degrees of freedom. rho is not a mean, so its two variances come from the bootstrap over
+images and from the jackknife over seeds, in which the line changes, too. With one seed the interval is over images
+only, and no verdict is given; neither is one given if the networks are at chance level. The p-values of hypotheses have
+the degrees of freedom of the seeds.
 
 "Shifted" is the protocol's own metric: accuracy, mCE (as 1 - mCE, so that more is better), mAP or AUPR. Accuracy and
 mCE are means over images. The others are not, so their units are the delete-a-group jackknife's pseudo-values, whose
@@ -141,6 +142,14 @@ class ExperimentStudy:
 
 
 @dataclass(frozen=True)
+class SeedVariance:
+    """The variance of a run's mean over seeds, with its degrees of freedom."""
+
+    value: float
+    freedom: float
+
+
+@dataclass(frozen=True)
 class _Measured:
     """All runs without and under shift, by the protocol's metric, and their hits under each group of shifts."""
 
@@ -160,6 +169,17 @@ class _Measured:
         """The rows of a variant's runs, seed by seed."""
         rows = [self.names.index(run_name(variant, seed)) for seed in range(seeds)]
         return hits[rows]
+
+    def seed_variance(self, hits: Hits, variants: Sequence[str], seeds: int) -> SeedVariance | None:
+        """The variance of a run's mean over seeds, from all variants together; None with one seed or one variant.
+
+        Two seeds of one variant may agree by chance, and say next to nothing about how far seeds differ. All variants
+        are trained alike, so that their variances are pooled.
+        """
+        if seeds < 2 or len(variants) < 2:
+            return None
+        variances = [float(rows.mean(axis=1).var(ddof=1)) for rows in self.of_all(hits, variants, seeds)]
+        return SeedVariance(float(np.mean(variances)), len(variances) * (seeds - 1))
 
     def of_all(self, hits: Hits, variants: Sequence[str], seeds: int) -> list[Hits]:
         """The rows of each variant's runs."""
@@ -206,7 +226,7 @@ def study_runs(
         images=(clean_images, shifted_images),
         settings=tuple(settings),
         variants=variants,
-        directions=[_direction(claim, measured, seeds, level) for claim in experiment.claims],
+        directions=[_direction(claim, experiment, measured, seeds, level) for claim in experiment.claims],
         evidence=evidence,
         line=line,
         notes=notes,
@@ -237,19 +257,23 @@ def _variant_result(
 ) -> VariantResult:
     clean = measured.of(measured.clean, variant.name, seeds)
     shifted = measured.of(measured.shifted, variant.name, seeds)
+    names = [other.name for other in experiment.variants]
     groups = {}
     for group, hits in measured.groups.items():
-        groups[group] = _number(measured.of(hits, variant.name, seeds), level).bounded()
+        of_seeds = measured.seed_variance(hits, names, seeds)
+        groups[group] = _number(measured.of(hits, variant.name, seeds), level, of_seeds).bounded()
+    of_seeds = measured.seed_variance(measured.shifted, names, seeds)
     tau = None
     if variant.base:
-        tau = _number(shifted - measured.of(measured.shifted, variant.base, seeds), level)
+        gain = shifted - measured.of(measured.shifted, variant.base, seeds)
+        tau = _number(gain, level, of_seeds, variants=2)
     # mCE may be above 1, so that 1 - mCE is below 0.
     lowest = -np.inf if experiment.metric == "mCE" else 0.0
     return VariantResult(
         variant=variant.name,
         base=variant.base,
-        clean=_number(clean, level).bounded(),
-        shifted=_number(shifted, level).bounded(lowest),
+        clean=_number(clean, level, measured.seed_variance(measured.clean, names, seeds)).bounded(),
+        shifted=_number(shifted, level, of_seeds).bounded(lowest),
         groups=groups,
         rho=rho,
         tau=tau,
@@ -429,9 +453,20 @@ def _joined(parts: Sequence[_Measured]) -> _Measured:
     )
 
 
-def _number(hits: Hits, level: float) -> SeedMean:
-    """The mean of (seeds, images), with its interval."""
+def _number(hits: Hits, level: float, of_seeds: SeedVariance | None = None, variants: int = 1) -> SeedMean:
+    """The mean of (seeds, images), with its interval.
+
+    Args:
+        hits: The outcomes, or their difference between two variants.
+        level: Confidence level of the interval.
+        of_seeds: The variance over seeds from all variants; default: from these seeds alone.
+        variants: Number of variants whose runs the outcomes are of.
+    """
     error, freedom = _standard_error(hits)
+    if of_seeds is not None:
+        seeds, images = hits.shape
+        over_images = float(hits.mean(axis=0).var(ddof=1)) / images
+        error, freedom = _total_error(over_images, images, variants * of_seeds.value / seeds, of_seeds.freedom)
     return _seed_mean(float(hits.mean()), hits.mean(axis=1), error, freedom, level)
 
 
@@ -448,15 +483,15 @@ def _standard_error(hits: Hits) -> tuple[float, float]:
     over_seeds = 0.0
     if seeds > 1:
         over_seeds = float(hits.mean(axis=1).var(ddof=1)) / seeds
-    return _total_error(over_images, images, over_seeds, seeds)
+    return _total_error(over_images, images, over_seeds, seeds - 1)
 
 
-def _total_error(over_images: float, images: int, over_seeds: float, seeds: int) -> tuple[float, float]:
+def _total_error(over_images: float, images: int, over_seeds: float, freedom_of_seeds: float) -> tuple[float, float]:
     """The standard error from two variances, with Satterthwaite's degrees of freedom."""
     total = over_images + over_seeds
     if not total:
         return 0.0, 1.0
-    freedom = total**2 / (over_seeds**2 / max(seeds - 1, 1) + over_images**2 / (images - 1))
+    freedom = total**2 / (over_seeds**2 / max(freedom_of_seeds, 1) + over_images**2 / (images - 1))
     return total**0.5, freedom
 
 
@@ -500,7 +535,7 @@ def _effective(
         row = rows[name]
         by_seed = np.array([rows[run_name(name, seed)].rho for seed in range(seeds)])
         over_images = ((row.high - row.low) / 2 / normal_half_width) ** 2
-        total_error, freedom = _total_error(over_images, images, variance, seeds)
+        total_error, freedom = _total_error(over_images, images, variance, seeds - 1)
         rhos[name] = _seed_mean(row.rho, by_seed, total_error, freedom, level)
     return rhos, bootstrapped.line
 
@@ -530,7 +565,7 @@ def _jackknifed_rho(clean: FloatArray, shifted: FloatArray, baseline: Sequence[i
     return np.asarray((seeds - 1) * np.var(without, axis=0))
 
 
-def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float) -> Direction:
+def _direction(claim: PaperClaim, experiment: Experiment, measured: _Measured, seeds: int, level: float) -> Direction:
     if claim.measure == "clean":
         hits = measured.clean
         floor = measured.clean_floor
@@ -540,10 +575,11 @@ def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float)
     better = measured.of(hits, claim.better, seeds)
     worse = measured.of(hits, claim.worse, seeds)
     difference = better - worse
-    above_chance = _number(better, level).low > floor or _number(worse, level).low > floor
+    of_seeds = measured.seed_variance(hits, [variant.name for variant in experiment.variants], seeds)
+    above_chance = any(_number(side, level, of_seeds).low > floor for side in (better, worse))
     return Direction(
         claim,
-        _number(difference, level),
+        _number(difference, level, of_seeds, variants=2),
         seeds_for=int((difference.mean(axis=1) > 0).sum()),
         seeds=seeds,
         at_chance=not above_chance,
