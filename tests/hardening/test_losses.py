@@ -18,6 +18,7 @@ from shiftbench.hardening.training_schemes import (
     soft_cross_entropy,
     stability,
 )
+from tests.raised import raises
 
 Floats = NDArray[np.float64]
 
@@ -112,7 +113,7 @@ def test_stability_by_hand() -> None:
 
 
 def test_words_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(ShiftbenchError, match="cross-entropy"):
+    with raises(ShiftbenchError, name="crossentropy"):
         make_criterion("crossentropy")
     with pytest.raises(ShiftbenchError, match="smoothing"):
         make_criterion("cross-entropy", 1.0)

@@ -18,6 +18,7 @@ from shiftbench.io.atomic import write_atomically
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, find_executor
+from tests.raised import raises
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
@@ -44,9 +45,9 @@ class WritingJob(Job[str]):
 
 
 def test_unknown_executors_and_no_workers_are_errors() -> None:
-    with pytest.raises(UnknownNameError, match="threads"):
+    with raises(UnknownNameError, name="thread"):
         find_executor("thread", None)
-    with pytest.raises(SettingError, match="workers"):
+    with raises(SettingError, found="0"):
         find_executor("threads", 0)
 
 

@@ -115,7 +115,7 @@ def test_what_is_refused() -> None:
         flips_by_clip(np.zeros((3, 2), dtype=int), step=2)
     with raises(ShiftbenchError, found=0, expected="1, 2 or 3"):
         flips_by_clip(np.zeros((3, 2), dtype=int), step=0)
-    with pytest.raises(ShiftbenchError, match="expected: 5"):
+    with raises(ShiftbenchError, found="4"):
         top5_distances_by_clip(np.zeros((3, 2, 4), dtype=int))
 
 

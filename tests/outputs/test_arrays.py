@@ -14,6 +14,7 @@ from shiftbench.errors import DatasetError, StoreError
 from shiftbench.shifts.corruptions.api import Corruption, corrupt
 from shiftbench.shifts.write import write_corruptions
 from tests.outputs.helpers import bytes_below, cifar_like, picture_folder, scene
+from tests.raised import raises
 
 TWO: dict[str, Any] = {"names": "fog,shot_noise", "labels": "cifar-10"}
 
@@ -98,6 +99,6 @@ def test_pictures_of_several_sizes_are_no_array(tmp_path: Path) -> None:
     (tmp_path / "s" / "cat").mkdir(parents=True)
     for size in (32, 33):
         Image.fromarray(scene(size, size, 32)).save(tmp_path / "s" / "cat" / f"{size}.png")
-    with pytest.raises(DatasetError, match="one size"):
+    with raises(DatasetError, found="cat/32.png (32, 32, 3), cat/33.png (33, 32, 3)"):
         write_corruptions(tmp_path / "s", tmp_path / "c", format="arrays", resize=False, labels="folders")
     assert not list((tmp_path / "c").rglob("*"))

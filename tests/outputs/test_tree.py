@@ -27,6 +27,7 @@ from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions.api import Corruption, corrupt
 from shiftbench.shifts.write import RECORD, preparation, write_corruptions
 from tests.outputs.helpers import ODD_CLASSES, bytes_below, opened, picture_folder, scene
+from tests.raised import raises
 
 SMALL: dict[str, Any] = {"names": "fog,gaussian_noise", "severities": (1, 3), "size": 32}
 
@@ -162,12 +163,12 @@ def test_bad_pictures_are_named_and_left_out(tmp_path: Path) -> None:
 def test_no_usable_picture_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "s" / "cat").mkdir(parents=True)
     (tmp_path / "s" / "cat" / "a.jpg").write_bytes(b"")
-    with pytest.raises(DatasetError, match="no image"):
+    with raises(DatasetError, found="the file is empty"):
         write_corruptions(tmp_path / "s", tmp_path / "c", names="fog")
 
 
 def test_a_picture_that_resizing_would_blow_up_is_left_out(tmp_path: Path) -> None:
-    with pytest.raises(ShiftbenchError, match="would be resized"):
+    with raises(ShiftbenchError, found="30000 x 1 pixels would be resized to 7680000 x 256"):
         preparation(224)(np.zeros((1, 30_000, 3), np.uint8), "line.png")
 
 
@@ -228,7 +229,7 @@ def test_another_version_of_the_generator_is_refused(
 ) -> None:
     write_corruptions(source, tmp_path / "c", **SMALL)
     monkeypatch.setattr("shiftbench.shifts.write.GENERATOR_VERSION", "next")
-    with pytest.raises(StoreError, match="different generator"):
+    with raises(StoreError, found='"1"'):
         write_corruptions(source, tmp_path / "c", **SMALL)
 
 
@@ -274,7 +275,7 @@ def test_a_damaged_record_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a valid record"):
         write_corruptions(source, tmp_path, **SMALL)
     (tmp_path / RECORD).write_text('{"format": 99, "recipe": {}, "corruptions": {}}')
-    with pytest.raises(StoreError, match="unsupported format"):
+    with raises(StoreError, found=99):
         write_corruptions(source, tmp_path, **SMALL)
 
 
@@ -289,11 +290,11 @@ def test_two_runs_do_not_write_at_once(source: Path, tmp_path: Path) -> None:
 def test_impossible_wishes(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="fog"):
         write_corruptions(source, tmp_path / "c", names="fogg")
-    with pytest.raises(ShiftError, match="severity"):
+    with raises(ShiftError, found="6"):
         write_corruptions(source, tmp_path / "c", severities=[6])
-    with pytest.raises(ShiftError, match="nothing to write"):
+    with raises(ShiftError, found="no severity"):
         write_corruptions(source, tmp_path / "c", severities=[])
-    with pytest.raises(ShiftError, match="size"):
+    with raises(ShiftError, found=3):
         write_corruptions(source, tmp_path / "c", size=3)
     assert not (tmp_path / "c").exists()
 

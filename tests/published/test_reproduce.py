@@ -51,6 +51,7 @@ from shiftbench.reports.reproduction import reproduction_table
 from shiftbench.runs.import_predictions import import_predictions
 from shiftbench.settings.base import Member
 from shiftbench.studies import StudyError
+from tests.raised import raises
 from tests.reports.recorded import record
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
@@ -270,7 +271,7 @@ def test_the_page_is_current(everything: dict[str, Checked]) -> None:
 
 
 def test_errors(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown paper '005'"):
+    with raises(UnknownNameError, name="005"):
         reproduce("005")
     with pytest.raises(StudyError, match="--testbed: no file or folder"):
         open_data(testbed=tmp_path / "none")
@@ -278,7 +279,7 @@ def test_errors(tmp_path: Path) -> None:
         open_data(testbed=tmp_path)
     with pytest.raises(StudyError, match="--predictions: no folder"):
         open_data(predictions=tmp_path / "none")
-    with pytest.raises(StudyError, match="no released predictions"):
+    with raises(StudyError, found="an empty folder"):
         open_data(predictions=tmp_path)
     (tmp_path / "cifar10_and_10.1_predictions.npz").write_bytes(b"no archive")
     with pytest.raises(DatasetError, match="can't be read"):
@@ -523,5 +524,5 @@ def test_printed_numbers_are_looked_up_in_a_workspace(tmp_path: Path, monkeypatc
     clean = next(row for row in found["002.predictions"].rows if row.name == "ResNet-50, imagenet, error")
     assert clean.mark == SAME and clean.found is not None and clean.found.low is not None
     (tmp_path / "map.csv").write_text("printed,model\nResNet-50,r51\n")
-    with pytest.raises(UnknownNameError, match="r51"):
+    with raises(UnknownNameError, name="r51"):
         open_data(workspace=root, models=tmp_path / "map.csv")

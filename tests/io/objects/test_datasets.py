@@ -19,6 +19,7 @@ from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import place
 from tests.io.objects.server import Bucket
+from tests.raised import raises
 from tests.runs.helpers import COLOURS, colour_folder
 
 
@@ -227,7 +228,7 @@ def test_keys_that_lead_elsewhere_are_refused(bucket: Bucket, tmp_path: Path, ke
 
 def test_a_manifest_does_not_lead_out_of_its_folder(bucket: Bucket) -> None:
     bucket.put("lists/a.csv", b"path,label\n../secret.png,red\n")
-    with pytest.raises(DatasetError, match=r"\.\./secret"):
+    with raises(DatasetError, found="../secret.png"):
         open_manifest(f"{bucket.url}/lists/a.csv", space=COLOURS)
 
 

@@ -25,6 +25,7 @@ from shiftbench.store.prediction_files import PredictionBlock, read_block, write
 from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Workspace
 from tests.io.objects.server import Bucket, Server, Wire, credentials, running_server
+from tests.raised import raises
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 from tests.runs.test_evaluate import run_small, stored
 
@@ -48,7 +49,7 @@ def test_a_bucket_that_does_not_exist(server: Server, pictures: Path) -> None:
         run_small(pictures, place("s3://nobody-made-this-bucket/w"))
     with pytest.raises(StoreError, match="is not a workspace"):
         Workspace("s3://nobody-made-this-bucket/w", create=False)
-    with pytest.raises(DatasetError, match="nothing was found"):
+    with raises(DatasetError, found="no bucket 'nobody-made-this-bucket'"):
         open_dataset("s3://nobody-made-this-bucket/photos")
 
 

@@ -14,6 +14,7 @@ from shiftbench.reports.figures import reliability, response
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies import StudyError
 from tests.metrics.making import predictions
+from tests.raised import raises
 from tests.reports.figures.looking import check, check_svg, texts
 
 
@@ -93,7 +94,7 @@ def test_titles_say_what_differs() -> None:
 def test_bad_input() -> None:
     with pytest.raises(StudyError, match="no confidences"):
         response([replace(forecasts(5), confidence=np.full(5, np.nan, np.float32))])
-    with pytest.raises(StudyError, match="1 to 8"):
+    with raises(StudyError, found=9):
         response([forecasts(5)] * 9)
     with pytest.raises(StudyError, match="1 to 12"):
         reliability([])

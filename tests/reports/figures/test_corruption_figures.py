@@ -16,6 +16,7 @@ from shiftbench.reports.accuracy_grids import ce_table, families_of_table
 from shiftbench.reports.figures import corruptions, error_map, error_map_of_run, heatmap, severity_grid
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.study import Study
+from tests.raised import raises
 from tests.reports.figures.looking import check, check_svg, texts
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
@@ -82,20 +83,20 @@ def test_missing_severities_are_left_out_and_named() -> None:
 
 
 def test_bad_choices() -> None:
-    with pytest.raises(StudyError, match="too many models"):
+    with raises(StudyError, found=9):
         corruptions(severity_grid(grid_of(9)))
-    with pytest.raises(StudyError, match="no settings of the family 'other-c'"):
+    with raises(StudyError, found="families mine-c"):
         severity_grid(grid_of(), family="other-c")
     two = Results(("a",), ("imagenet-c.fog.1", "cifar-10-c.fog.1"), np.array([[50.0, 60.0]]), "percent")
-    with pytest.raises(StudyError, match="not clear"):
+    with raises(StudyError, found="families imagenet-c, cifar-10-c"):
         severity_grid(two)
-    with pytest.raises(UnknownNameError, match="net-7"):
+    with raises(UnknownNameError, name="net-7"):
         severity_grid(grid_of(), models=["net-7"])
-    with pytest.raises(UnknownNameError, match="alexnet"):
+    with raises(UnknownNameError, name="alexnet"):
         error_map(severity_grid(grid_of()), "alexnet")
     kinds = tuple(f"kind_{i}" for i in range(60))
     many = {"many": {(kind, severity): f"mine-c.{kind}.{severity}" for kind in kinds for severity in (1, 3, 5)}}
-    with pytest.raises(StudyError, match="too narrow"):
+    with raises(StudyError, found="61 columns"):
         heatmap(error_map(severity_grid(grid_of(2, kinds), families=many)), width=5)
 
 

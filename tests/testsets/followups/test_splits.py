@@ -30,6 +30,7 @@ from shiftbench.testsets.followups.splits import (
     measure_splits,
 )
 from shiftbench.testsets.near_duplicates.descriptors import NormalisedPixelDescriptor
+from tests.raised import raises
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +194,9 @@ def test_the_table_of_the_paper() -> None:
 
 def test_bad_wishes(sets: tuple[Dataset, Dataset, Dataset]) -> None:
     train, test, _ = sets
-    with pytest.raises(ShiftbenchError, match="number of folds"):
+    with raises(ShiftbenchError, found=1):
         cross_validation_splits(train, test, folds=1)
-    with pytest.raises(ShiftbenchError, match="different classes"):
+    with raises(ShiftbenchError, found="cifar-10 and imagenet-1k"):
         cross_validation_splits(train, open_named("demo"))
     with pytest.raises(ShiftbenchError, match="no accuracies"):
         SplitComparison([])
