@@ -174,7 +174,8 @@ def _with_weights(network: torch.nn.Module, change: Callable[[torch.Tensor], tor
 
 def _rounded(weight: torch.Tensor, bits: int) -> torch.Tensor:
     step = weight.abs().max() / (2 ** (bits - 1) - 1)
-    return torch.round(weight / step) * step
+    rounded: torch.Tensor = torch.round(weight / step) * step
+    return rounded
 
 
 def _pruned(weight: torch.Tensor, share: float) -> torch.Tensor:

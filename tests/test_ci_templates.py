@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.cli.test_gate import MODEL, POLICY
 from tests.runs.helpers import colour_folder

@@ -323,6 +323,7 @@ WarningCode = Literal[
     "permuted-labels",
     "chance-level",
     "assumed-preprocessing",
+    "several-outputs",
     "missing-predictions",
     "skipped-images",
     "duplicate-images",

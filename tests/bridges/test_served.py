@@ -157,7 +157,9 @@ def test_the_key_comes_from_the_environment_alone(server: Served, monkeypatch: p
         sb.load_classifier(server.url, labels=["a", "b", "c"])
     monkeypatch.setenv(served.TOKEN_VARIABLE, KEY)
     classifier = sb.load_classifier(server.url, labels=["a", "b", "c"], preprocessing=STATED)
-    assert KEY not in repr(vars(classifier)) + repr(vars(classifier.server)) + json.dumps(classifier.describe())
+    assert KEY not in repr(vars(classifier)) + repr(vars(vars(classifier)["server"])) + json.dumps(
+        classifier.describe()
+    )
     with pytest.raises(ClassifierError, match="environment"):
         sb.load_classifier("kserve:" + server.url.replace("://", "://me:secret@"))
 

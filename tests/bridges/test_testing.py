@@ -49,7 +49,7 @@ def test_a_worse_model_fails_and_a_better_or_equal_one_passes() -> None:
 
 def test_few_images_show_nothing() -> None:
     def nearly(batch: NDArray[np.uint8]) -> NDArray[np.float64]:
-        return by_mean(batch) + np.array([0.001, 0.0])
+        return np.asarray(by_mean(batch) + np.array([0.001, 0.0]))
 
     data = images(30)
     with pytest.raises(AssertionError, match="NOT ENOUGH IMAGES"):
