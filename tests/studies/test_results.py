@@ -170,6 +170,10 @@ def test_threshold_in_percent_or_as_a_fraction() -> None:
     for unit, times in (("fraction", 1), ("percent", 100)):
         study = Study(Results(tuple("abcd"), ("val", "v2"), values * times, unit))
         assert study.fit("val", "v2", min_x=55).models == study.fit("val", "v2", min_x=0.55).models == ("b", "c", "d")
+        # Beside accuracies in percent, 0.55 could be meant as 0.55 %.
+        notes = [note for note in study.fit("val", "v2", min_x=0.55).notes if "min_x 0.55" in note]
+        assert len(notes) == (study.results.unit == "percent")
+        assert not any("min_x" in note for note in study.fit("val", "v2", min_x=55).notes)
 
 
 def test_own_models_join_a_table_in_its_unit() -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shiftbench.errors import StoreError, UnknownNameError, listed
 from shiftbench.grouping import by_key
@@ -18,36 +18,81 @@ from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
 from shiftbench.reports.corruption import FamilyResults, corruption_families
 from shiftbench.reports.models import design_notes, with_models
-from shiftbench.reports.table import ModelRecords, Number, Table, columns_of
-from shiftbench.reports.writers import plain
+from shiftbench.reports.table import ModelRecords, Number, Table, columns_of, keys_of
 from shiftbench.runs.results import StoredResults, mean_scores
 from shiftbench.settings.base import SettingMean
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result
+from shiftbench.studies.base import finite_or_none
 
-_KEYS = (
-    "setting",
-    "first",
-    "second",
-    "n",
-    "first_accuracy",
-    "second_accuracy",
-    "only_first",
-    "only_second",
-    "difference",
-    "low",
-    "high",
-    "p",
-    "p_holm",
-    "better",
-    "level",
-    "provenance",
-    "metric",
-)
 #: The fields that hold models, and what the keys of their ids begin with.
 _MODELS = {"first": "first_", "second": "second_"}
 #: The notes of a table name at most this many lines of provenance.
 _MAX_PROVENANCE_NOTES = 6
+
+
+@dataclass(frozen=True)
+class _ComparisonRow:
+    """A pair of models, as JSON and CSV have it; None where a number is not defined."""
+
+    setting: str
+    first: str
+    second: str
+    n: int
+    first_accuracy: float | None
+    second_accuracy: float | None
+    only_first: int | None
+    only_second: int | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+    #: The name of the better one; empty if the test does not decide.
+    better: str
+    level: float
+    provenance: str
+    metric: str
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> _ComparisonRow:
+        return cls(
+            setting=comparison.setting,
+            first=comparison.first,
+            second=comparison.second,
+            n=comparison.n,
+            first_accuracy=finite_or_none(comparison.first_accuracy),
+            second_accuracy=finite_or_none(comparison.second_accuracy),
+            only_first=comparison.only_first,
+            only_second=comparison.only_second,
+            difference=finite_or_none(comparison.difference),
+            low=finite_or_none(comparison.low),
+            high=finite_or_none(comparison.high),
+            p=finite_or_none(comparison.p),
+            p_holm=finite_or_none(comparison.p_holm),
+            better=comparison.verdict,
+            level=comparison.level,
+            provenance=comparison.provenance,
+            metric=comparison.metric,
+        )
+
+
+@dataclass(frozen=True)
+class _ShownComparison:
+    """What people see of a pair of models."""
+
+    first: str
+    second: str
+    first_accuracy: Number
+    second_accuracy: Number
+    only_first: int | None
+    only_second: int | None
+    difference: Number
+    p: float
+    p_holm: float
+    better: str
+    #: The better one as "first" or "second", where its name is too long.
+    which: str
 
 
 @dataclass(frozen=True)
@@ -260,10 +305,7 @@ def comparison_table(comparisons: Sequence[Comparison], *, explanation: Sequence
 
     ``explanation`` says what the difference and the p-value are, if they are not McNemar's.
     """
-    rows = []
-    for comparison in comparisons:
-        values = comparison.as_dict()
-        rows.append(plain({key: values[key] for key in _KEYS}))
+    rows = [_ComparisonRow.of(comparison) for comparison in comparisons]
     notes: list[str] = []
     if comparisons:
         notes += _pair_explanation(comparisons) if explanation is None else explanation
@@ -276,7 +318,7 @@ def comparison_table(comparisons: Sequence[Comparison], *, explanation: Sequence
         columns_of("comparisons"),
         rows,
         shown=[],
-        keys=_KEYS,
+        keys=keys_of(_ComparisonRow),
         lead=lead,
         notes=notes,
         parts=[_setting_table(setting, group) for setting, group in by_setting.items()],
@@ -311,13 +353,12 @@ def _setting_table(setting: str, comparisons: Sequence[Comparison]) -> Table:
     metric = {"top1": "top-1"}.get(comparisons[0].metric, comparisons[0].metric)
     return Table(
         columns_of("comparisons"),
-        [_cells(comparison) for comparison in comparisons],
+        [_shown(comparison) for comparison in comparisons],
         title=f"{setting} · {metric}, points · n = {n}",
     )
 
 
-def _cells(comparison: Comparison) -> dict[str, Any]:
-    """What people see of a comparison."""
+def _shown(comparison: Comparison) -> _ShownComparison:
     places = formatting.digits(comparison.n)
     winner = comparison.verdict
     if not winner:
@@ -326,11 +367,16 @@ def _cells(comparison: Comparison) -> dict[str, Any]:
         which = "first"
     else:
         which = "second"
-    return {
-        **comparison.as_dict(),
-        "first_accuracy": Number(comparison.first_accuracy, places=places),
-        "second_accuracy": Number(comparison.second_accuracy, places=places),
-        "difference": Number(comparison.difference, comparison.low, comparison.high, places, bold=bool(winner)),
-        "better": winner or "undecided",
-        "which": which,
-    }
+    return _ShownComparison(
+        first=comparison.first,
+        second=comparison.second,
+        first_accuracy=Number(comparison.first_accuracy, places=places),
+        second_accuracy=Number(comparison.second_accuracy, places=places),
+        only_first=comparison.only_first,
+        only_second=comparison.only_second,
+        difference=Number(comparison.difference, comparison.low, comparison.high, places, bold=bool(winner)),
+        p=comparison.p,
+        p_holm=comparison.p_holm,
+        better=winner or "undecided",
+        which=which,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.errors import listed
@@ -259,39 +259,63 @@ def relative_table(study: Study, y: str, result: RelativeRobustness, *, own: Seq
     )
 
 
-def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
-    """Pearson's and Spearman's correlation of each pair of shifts, which come with their two names."""
-    rows: list[dict[str, object]] = []
-    for first, second, correlation in pairs:
+@dataclass(frozen=True)
+class _CorrelationRow:
+    """The correlation of two shifts, with the ends of its intervals in columns of their own."""
+
+    first: str
+    second: str
+    n: int
+    pearson: float
+    pearson_low: float | None
+    pearson_high: float | None
+    spearman: float
+    spearman_low: float | None
+    spearman_high: float | None
+
+    @classmethod
+    def of(cls, first: str, second: str, correlation: Correlation) -> _CorrelationRow:
         pearson_low, pearson_high = correlation.pearson_interval or (None, None)
         spearman_low, spearman_high = correlation.spearman_interval or (None, None)
-        row = {
-            "first": first,
-            "second": second,
-            **correlation.as_dict(),
-            **_with_ends("pearson", correlation.pearson, pearson_low, pearson_high),
-            **_with_ends("spearman", correlation.spearman, spearman_low, spearman_high),
-        }
-        rows.append(row)
+        return cls(
+            first=first,
+            second=second,
+            n=correlation.n,
+            pearson=correlation.pearson,
+            pearson_low=pearson_low,
+            pearson_high=pearson_high,
+            spearman=correlation.spearman,
+            spearman_low=spearman_low,
+            spearman_high=spearman_high,
+        )
+
+
+def _correlation_data(first: str, second: str, correlation: Correlation) -> dict[str, object]:
+    """The correlation of two shifts for JSON; level and notes are those of all pairs."""
+    pearson = correlation.pearson_interval
+    spearman = correlation.spearman_interval
+    return {
+        "first": first,
+        "second": second,
+        "n": correlation.n,
+        "pearson": correlation.pearson,
+        "pearson_interval": None if pearson is None else list(pearson),
+        "pearson_p": correlation.pearson_p,
+        "spearman": correlation.spearman,
+        "spearman_interval": None if spearman is None else list(spearman),
+        "spearman_p": correlation.spearman_p,
+    }
+
+
+def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
+    """Pearson's and Spearman's correlation of each pair of shifts, which come with their two names."""
+    rows = [_CorrelationRow.of(first, second, correlation) for first, second, correlation in pairs]
+    correlations = [_correlation_data(first, second, correlation) for first, second, correlation in pairs]
     notes = [
         "correlation of effective robustness over the models outside the baseline category; "
         f"{formatting.level_text(level)} intervals on Fisher's scale",
         *_notes_of({f"{first} and {second}": correlation.notes for first, second, correlation in pairs}),
     ]
-    data_keys = (
-        "first",
-        "second",
-        "n",
-        "pearson",
-        "pearson_interval",
-        "pearson_p",
-        "spearman",
-        "spearman_interval",
-        "spearman_p",
-    )
-    correlations = []
-    for row in rows:
-        correlations.append({key: row[key] for key in data_keys})
     return Table(
         columns_of("correlation"),
         rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import compress, product
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.studies import testbed
-from shiftbench.studies.base import StudyError, whole
+from shiftbench.studies.base import PERCENT, StudyError, whole
 from shiftbench.studies.fits import Correlation, Line, correlate, fit, fit_piecewise
 from shiftbench.studies.models import STANDARD, Models
 from shiftbench.studies.results import Results, own_name
@@ -95,6 +95,11 @@ class Study:
         self, x: str, y: str, *, min_x: float | None = None, pivot: float | str | None = None, **options: Any
     ) -> Line:
         """The line of the baseline models with x of at least ``min_x`` (above 1 it is percent)."""
+        line = self._fit(x, y, min_x, pivot, options)
+        notes = [*self._unit_notes("min_x", min_x), *self._unit_notes("pivot", pivot)]
+        return replace(line, notes=(*line.notes, *notes)) if notes else line
+
+    def _fit(self, x: str, y: str, min_x: float | None, pivot: float | str | None, options: Mapping[str, Any]) -> Line:
         results = self.results
         baseline = self.baseline
         xs = results.column(x)
@@ -189,6 +194,12 @@ class Study:
             if setting not in self.results.settings:
                 raise UnknownNameError("shift", setting, dict.fromkeys([*testbed.SHIFTS, *self.results.settings]))
         return ShiftAxes(reference or x, y)
+
+    def _unit_notes(self, name: str, value: float | str | None) -> list[str]:
+        """That a threshold of up to 1 is taken for a fraction, beside accuracies in percent, where it may be 0.5 %."""
+        if self.results.unit != PERCENT or not isinstance(value, int | float) or not 0 < value <= 1:
+            return []
+        return [f"{name} {value:g} is read as a fraction, {100 * value:g} %; above 1 it would be percent"]
 
     def _in_unit(self, value: float) -> float:
         """A threshold that people give in percent or as a fraction, in the table's unit."""
