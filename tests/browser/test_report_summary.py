@@ -82,6 +82,14 @@ def test_the_images_of_each_accuracy_are_named_where_they_differ(open_page: Open
             assert (in_rows, in_caption) == ((0, 1) if number == 1 else (3, 0))
 
 
+def test_other_images_of_one_dataset_are_told_apart(open_page: Open, tmp_path: Path) -> None:
+    for model, dataset in (("first", "day"), ("second", "other day")):
+        record(tmp_path / "w", "photos", 300, 200, model=model, dataset=dataset, space="cifar-10")
+    overview = open_page(page_of(sb.Run.open(tmp_path / "w"), failures=0)).locator(".overview")
+    assert "other day (300 images)" in overview.locator("tbody").inner_text()
+    assert "without shift" not in overview.locator(".remarks").inner_text()
+
+
 def test_assumed_and_converted_stand_on_the_first_screen(open_page: Open, corrupted: Page) -> None:
     page = copy.deepcopy(corrupted)
     summary = cast(dict[str, Any], page["sections"]["summary"])

@@ -222,6 +222,8 @@ export interface WorstCorruption {
 export interface SummaryModel {
   model: string;
   setting: string;
+  /** Which images its accuracy is about: "photos (344 images, 63b2760d); over folders (8)". */
+  provenance: string;
   /** Facts about the preprocessing that nobody gave and no file states. */
   assumed: string[];
   facts: SummaryLine[];

@@ -64,6 +64,8 @@ class WorstCorruption(TypedDict):
 class SummaryModel(TypedDict):
     model: str
     setting: str
+    #: Which images its accuracy is about: "photos (344 images, 63b2760d); over folders (8)".
+    provenance: str
     #: Facts about the preprocessing that nobody gave and no file states.
     assumed: list[str]
     facts: list[SummaryLine]
@@ -123,6 +125,7 @@ def _model(data: ReportData, model: ModelSummary, results: Sequence[Result], *, 
     entry: SummaryModel = {
         "model": data.model_name(model.model),
         "setting": data.setting_name(model.setting),
+        "provenance": model.accuracy.provenance,
         "assumed": list(data.model_facts[model.model].assumed or ()),
         "facts": [fact for fact in model.facts() if fact.heading not in _SHOWN_ELSEWHERE],
         "corrupted_over": _corrupted_over(data, model),

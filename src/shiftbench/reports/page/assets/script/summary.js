@@ -70,11 +70,12 @@ function allModels({ models, notes }) {
   const counter = el("p", { class: "soft", role: "status" });
   const shared = sharedCorruptions(models);
   const incomparable = sharedRemark(models);
-  const images = sharedImages(models);
-  const columns = overviewColumns(models, shared === "", images === "")
+  const images = imagesOfModels(models);
+  const sameImages = new Set(images).size === 1;
+  const columns = overviewColumns(models, shared === "", sameImages ? [] : images)
     .filter(({ key }) => key !== "published" || !incomparable);
   const caption = [...notes];
-  if (images) caption.unshift(`without shift: ${images}`);
+  if (sameImages && images[0]) caption.unshift(`without shift: ${images[0]}`);
   if (incomparable) caption.unshift(`published models: ${incomparable}`);
   if (shared) caption.unshift(`under corruption: mean accuracy over ${shared}`);
   const many = models.length > MODELS_IN_SIGHT;
@@ -104,13 +105,14 @@ function sharedCorruptions(models) {
 }
 
 /**
- * The images that every accuracy is about: "on photos (n = 344)"; "" where that differs, or there is none.
- * @type {(models: SummaryModel[]) => string}
+ * The images that each accuracy is about: "on photos (n = 344)", and which they are where as many others are meant.
+ * @type {(models: SummaryModel[]) => string[]}
  */
-function sharedImages(models) {
-  const remarks = new Set(models.map((model) => factOf(model, "accuracy")?.remark ?? ""));
-  const [first] = remarks;
-  return remarks.size === 1 ? first : "";
+function imagesOfModels(models) {
+  const remarks = models.map((model) => factOf(model, "accuracy")?.remark ?? "");
+  const provenances = models.map(({ provenance }) => provenance);
+  const looksEqual = new Set(remarks).size === 1;
+  return looksEqual && new Set(provenances).size > 1 ? provenances : remarks;
 }
 
 /**
@@ -124,8 +126,8 @@ function sharedRemark(models) {
   return same ? `${first.value} ${first.interval}` : "";
 }
 
-/** @type {(models: SummaryModel[], saysCorruptions: boolean, saysImages: boolean) => TableColumn<SummaryModel>[]} */
-function overviewColumns(models, saysCorruptions, saysImages) {
+/** @type {(models: SummaryModel[], saysCorruptions: boolean, images: string[]) => TableColumn<SummaryModel>[]} */
+function overviewColumns(models, saysCorruptions, images) {
   const names = Object.keys(HEADINGS).filter((name) => models.some((model) => factOf(model, name)));
   return [
     {
@@ -137,21 +139,21 @@ function overviewColumns(models, saysCorruptions, saysImages) {
     ...names.map((name) => /** @type {TableColumn<SummaryModel>} */ ({
       key: name, heading: HEADINGS[name], numeric: true, low: name === "calibration",
       value: (model) => factOf(model, name)?.number ?? null,
-      texts: (model) => cellTexts(model, name, saysCorruptions, saysImages),
+      texts: (model) => cellTexts(model, name, saysCorruptions, images[models.indexOf(model)] ?? ""),
     })),
   ];
 }
 
 /**
  * The value first; below it the interval, and what a reader must know to compare the value with others.
- * @type {(model: SummaryModel, name: string, saysCorruptions: boolean, saysImages: boolean) => string[]}
+ * @type {(model: SummaryModel, name: string, saysCorruptions: boolean, images: string) => string[]}
  */
-function cellTexts(model, name, saysCorruptions, saysImages) {
+function cellTexts(model, name, saysCorruptions, images) {
   const fact = factOf(model, name);
   if (!fact) return [""];
   const texts = [fact.value, fact.interval.replace(/,$/, "")];
   if (name === "accuracy" && model.assumed.length) texts.push("preprocessing assumed");
-  if (name === "accuracy" && saysImages) texts.push(fact.remark);
+  if (name === "accuracy" && images) texts.push(images);
   if (name === "corrupted" && saysCorruptions) texts.push(model.corrupted_over);
   return texts;
 }
