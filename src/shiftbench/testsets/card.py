@@ -32,6 +32,8 @@ from shiftbench.testsets.pool.entries import read_entries
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import SetStatus, difference, revisions
 
+#: The file in the project's folder with the result of a standard test of annotators.
+ANNOTATOR_TEST = "annotator-test.json"
 #: Sources, licences and authors that are named; the others are counted.
 _MOST_LISTED = 30
 #: The EXIF tag of GPS data.
@@ -140,6 +142,9 @@ def _making(project: Project) -> str:
         lines.append(f"On these controls, {right:,} of {controls:,} answers were correct.")
     if excluded:
         lines.append(f"Annotators whose answers were excluded: {excluded}.")
+    test_file = project.folder / ANNOTATOR_TEST
+    if test_file.is_file():
+        lines.append(_annotator_test(json.loads(test_file.read_text(encoding="utf-8"))))
     # The last summary is that of all classes together.
     summaries = class_summaries(project)
     if summaries and summaries[-1].agreement.images:
@@ -151,6 +156,16 @@ def _making(project: Project) -> str:
             lines.append(f"{title}: {markdown(text)}.")
     lines.append("No model predictions were available to annotators or reviewers before the set was frozen.")
     return "\n".join(lines) + "\n"
+
+
+def _annotator_test(test: Mapping[str, Any]) -> str:
+    """The result of the standard test, in which all participants classified the same images."""
+    which = f"{test['images']:,} images of {markdown(test['dataset'])} (test `{test['fingerprint'][:12]}`)"
+    mean, lowest, highest = (100 * test[name] for name in ("mean_accuracy", "lowest", "highest"))
+    return (
+        f"In a standard test, {test['participants']} annotators classified the same {which}: {mean:.1f} % were right "
+        f"on average, {lowest:.1f} to {highest:.1f} % by annotator."
+    )
 
 
 def _per_image(fewest: int | None, most: int | None) -> str:

@@ -13,6 +13,7 @@ import typer
 from shiftbench.extend.commands import (
     DEFAULT_WORKSPACE,
     Commands,
+    Json,
     Labels,
     Level,
     ModelNames,
@@ -23,7 +24,7 @@ from shiftbench.extend.commands import (
     stoppable,
 )
 from shiftbench.extend.errors import shell_command
-from shiftbench.testsets.commands.options import Database, SetOptions, Workers, opened, say
+from shiftbench.testsets.commands.options import Database, ProjectOptions, SetOptions, Workers, opened, report, say
 
 app = Commands(
     "Explain the accuracies on a new test set: the follow-up experiments of ImageNetV2.\n\n"
@@ -135,6 +136,62 @@ def human_command(
 
     with opened(study, database) as project:
         table.show(human_accuracy_of(project, level=level))
+
+
+@app.command("annotators")
+def annotators_command(
+    at: ProjectOptions,
+    data: Annotated[str, typer.Argument(help="Labelled dataset with the classes of the project.")],
+    test: Annotated[Path, typer.Argument(help="New folder for the project of the test.")],
+    per_class: Annotated[int, {"min": 1}, "Images per class."] = 5,
+    participants: Annotated[int, {"min": 1}, "The most people who may take the test."] = 100,
+    json: Json = False,
+) -> None:
+    """Create a standard test of annotators: everybody chooses one of the classes for the same images of a dataset.
+
+    The images depend only on the dataset and their number, so that annotators of different test sets can be compared,
+    as paper 004 suggests. Serve it like any project; `test-result` evaluates the answers.
+
+    \b
+    Examples:
+      shiftbench testset follow-up annotators pets cifar-10-test pets-people
+      shiftbench testset serve pets-people --recruit
+      shiftbench testset follow-up test-result pets-people --card pets
+    """
+    from shiftbench import open_dataset
+    from shiftbench.testsets.followups.annotator_test import make_annotator_test
+
+    with at.opened() as project:
+        dataset = open_dataset(data, space=project.space)
+        grids = make_annotator_test(project, dataset, test, participants=participants, per_class=per_class)
+    report({"folder": str(test), "grids": grids}, "created {folder}: {grids} grids", json=json)
+    say(f"next: {shell_command('testset', 'serve', test)}")
+
+
+@app.command("test-result")
+def test_result_command(
+    test: Annotated[Path, typer.Argument(help="Folder of the test, created by `annotators`.")],
+    card: Annotated[Path | None, "Project whose cards state the result from now on, without names."] = None,
+    database: Database = None,
+    level: Level = 0.95,
+    *,
+    table: TableOptions,
+) -> None:
+    """Evaluate a standard test of annotators, over all who classified every image.
+
+    \b
+    Examples:
+      shiftbench testset follow-up test-result pets-people
+      shiftbench testset follow-up test-result pets-people --card pets
+    """
+    from shiftbench.testsets.followups.annotator_test import annotator_test, annotator_test_table, state_on_card
+
+    with opened(test, database) as project:
+        result = annotator_test(project)
+    table.show(annotator_test_table(result, level=level))
+    if card is not None:
+        with opened(card, None) as project:
+            say(f"cards of {card} state it from now on: {state_on_card(project, result)}")
 
 
 @app.command("revisions")
