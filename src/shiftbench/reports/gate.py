@@ -57,7 +57,8 @@ def _reason(result: GateResult) -> str:
 
 def _extent(result: GateResult) -> str:
     """What the verdict is based on."""
-    return f"{result.images:,} {result.counted}"
+    text = f"{result.images:,} {result.counted}"
+    return f"{text} on these {result.grid_images:,} images" if result.in_passes else text
 
 
 def _not_shown(rule: RuleResult) -> str:
@@ -181,6 +182,7 @@ def gate_data(result: GateResult) -> dict[str, object]:
         "baseline": result.baseline,
         "images": result.images,
         "in_passes": result.in_passes,
+        "grid_images": result.grid_images or None,
         "images_needed": _counted(result, result.images_needed),
         "passes_needed": result.passes_needed(result.needed) or None,
         "undecided": _titles(result.undecided),

@@ -324,12 +324,18 @@ class GateResult:
     #: Number of images that both models were evaluated on.
     images: int
     notes: tuple[str, ...] = ()
-    #: Whether ``images`` counts cells, each a forward pass of its own, in place of images.
-    in_passes: bool = False
+    #: Of a gate that drew single cells: the number of images of the grid, which the verdict is about. ``images`` then
+    #: counts the cells that were drawn, each a forward pass of its own.
+    grid_images: int = 0
 
     @classmethod
     def of_identical_models(cls, error: IdenticalModelsError, policy: Policy) -> GateResult:
         return cls(error.candidate, error.baseline, (), policy, (), 0)
+
+    @property
+    def in_passes(self) -> bool:
+        """Whether ``images`` counts forward passes in single cells."""
+        return self.grid_images > 0
 
     @property
     def counted(self) -> str:

@@ -309,7 +309,8 @@ class CellGate:
         settings = [setting for kind in kinds for setting in _evaluated(kind, looks)]
         candidate = self._planned[0].result.model_id
         result = judged_result(judged, self.policy, candidate, self.baseline_id, settings, passes, notes)
-        return replace(result, in_passes=True)
+        images = max(np.unique(kind.pool.images).size for kind in kinds)
+        return replace(result, grid_images=images)
 
     def _other_seeds(self, looks: GateLooks) -> list[int]:
         """Seeds of other draws of cells in which this candidate was compared with this baseline."""
