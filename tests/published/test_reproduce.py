@@ -485,6 +485,18 @@ def test_storefronts_of_another_number_are_not_compared(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "setting", "images", "least"),
+    [("dfr", "deepfashion-remixed.test", 40, "42,640"), ("dfr.size.large", "deepfashion-remixed.scale-large", 40, "480")],
+)
+def test_sets_of_deepfashion_remixed_of_another_size_are_not_compared(
+    name: str, setting: str, images: int, least: str, tmp_path: Path
+) -> None:
+    record(tmp_path, setting, images, 6, model="ResNet-50", space="deepfashion2-13")
+    row = numbers_of_000(tmp_path)[f"ResNet-50, {name}, mAP"]
+    assert row.mark == ABSENT and f"{least} images of {setting}, not on 40" in row.needed
+
+
 def test_printed_numbers_are_looked_up_in_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workspace of made-up predictions: those that agree are the same, the others differ."""
     monkeypatch.setattr(sources, "ALL_IMAGES", 1_000)
