@@ -487,7 +487,10 @@ def test_storefronts_of_another_number_are_not_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "setting", "images", "least"),
-    [("dfr", "deepfashion-remixed.test", 40, "42,640"), ("dfr.size.large", "deepfashion-remixed.scale-large", 40, "480")],
+    [
+        ("dfr", "deepfashion-remixed.test", 40, "42,640"),
+        ("dfr.size.large", "deepfashion-remixed.scale-large", 40, "480"),
+    ],
 )
 def test_sets_of_deepfashion_remixed_of_another_size_are_not_compared(
     name: str, setting: str, images: int, least: str, tmp_path: Path

@@ -29,6 +29,7 @@ TWO_ARMS = {
     ("natural-adversarial", "paper-o"): (("standard", "noise"), "val-on-imagenet-o-classes", "imagenet-o"),
     ("many-faces", "paper"): (("standard", "deepaugment"), "val-on-imagenet-r-classes", "imagenet-r"),
     ("many-faces", "paper-c"): (("standard", "larger"), "val", "imagenet-c.contrast.5"),
+    ("many-faces", "paper-a"): (("standard", "stylized"), "val-on-imagenet-a-classes", "imagenet-a"),
     ("many-faces", "paper-blur"): (("standard", "larger"), "val", "real-blurry-images"),
     ("many-faces", "paper-dfr"): (("standard", "deepaugment"), "deepfashion-remixed.test", "deepfashion-remixed"),
     ("subtypes", "paper-22k"): (("standard", "wider"), "imagenet-22k-subtypes.seen", "imagenet-22k-subtypes.unseen"),
