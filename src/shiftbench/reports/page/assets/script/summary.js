@@ -109,10 +109,10 @@ function sharedCorruptions(models) {
  * @type {(models: SummaryModel[]) => string[]}
  */
 function imagesOfModels(models) {
-  const remarks = models.map((model) => factOf(model, "accuracy")?.remark ?? "");
+  const images = models.map((model) => factOf(model, "accuracy")?.remark ?? "");
   const provenances = models.map(({ provenance }) => provenance);
-  const looksEqual = new Set(remarks).size === 1;
-  return looksEqual && new Set(provenances).size > 1 ? provenances : remarks;
+  const looksEqual = new Set(images).size === 1;
+  return looksEqual && new Set(provenances).size > 1 ? provenances : images;
 }
 
 /**
