@@ -16,6 +16,7 @@ from shiftbench.testsets.accounts import create_account, exclude
 from shiftbench.testsets.database import Account, Assignment, Image, PoolEntry, SelectedSlot, Slot, Task
 from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, NotAllowedError, UnknownTaskError
 from shiftbench.testsets.project import Project
+from tests.raised import raises
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Clock, annotators, entries_behind, fill, work
 
@@ -139,7 +140,7 @@ def test_the_same_answer_twice_is_one(project: Project) -> None:
     again = annotation.submit(project, anna, grid.task, [*reversed(grid.images[:5]), grid.images[0]])
     assert (first.selected, first.images, first.repeated) == (5, len(grid.images), False)
     assert again.repeated and (again.selected, again.submitted_at) == (5, first.submitted_at)
-    with pytest.raises(AnsweredError, match="first answer"):
+    with raises(AnsweredError, found="4 selected"):
         annotation.submit(project, anna, grid.task, grid.images[:4])
     with pytest.raises(AnsweredError):
         annotation.current_task(project, anna, grid.task)

@@ -21,6 +21,7 @@ from shiftbench.testsets.configuration import (
     write_configuration,
 )
 from shiftbench.testsets.errors import WorkshopError
+from tests.raised import raises
 
 TWO = (ClassDefinition("cat"), ClassDefinition("dog"))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -174,7 +175,7 @@ def test_bad_files(tmp_path: Path, text: str, found: str, hint: str | None) -> N
 
 
 def test_no_toml_and_no_project(tmp_path: Path) -> None:
-    with pytest.raises(WorkshopError, match="testset init"):
+    with raises(WorkshopError, found="no testset.toml"):
         read_configuration(tmp_path)
     for content in (b"name = ", b"name = \xff"):
         (tmp_path / FILE).write_bytes(content)

@@ -18,6 +18,7 @@ from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 from shiftbench.testsets.wordnet import FOLDERS, VARIABLE, WordNet, query_plan, with_wordnet
 from tests.commands import answer, output
+from tests.raised import raises
 from tests.testsets.helpers import cifar
 
 #: key, words, parents, gloss. `house cat` has two parents; `kitten` is below `house cat`.
@@ -126,7 +127,7 @@ def test_problems_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(WorkshopError) as error:
         with_wordnet(configuration_for(space, "x"), newer)
     assert error.value.found == "WordNet 3.1"
-    with pytest.raises(WorkshopError, match="none of these"):
+    with raises(WorkshopError, found="qwx, qwy"):
         with_wordnet(configuration_for(LabelSpace("two", ("qwx", "qwy")), "x"), newer)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "new"))
     assert WordNet.read().version == "3.1"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.sampling import AnnotatedImage, MatchedFrequency, SamplingRequest, draw_rank, largest_remainder
+from tests.raised import raises
 
 EDGES = [Fraction(0), Fraction(1, 5), Fraction(2, 5), Fraction(3, 5), Fraction(4, 5)]
 
@@ -208,7 +209,7 @@ def test_a_fallback_leaves_when_its_bin_gets_images() -> None:
 
 def test_too_few_references_are_named() -> None:
     few = [AnnotatedImage(f"r{i}", "nail", 5, 10) for i in range(19)] + [AnnotatedImage("r19", "nail", 5, 9)]
-    with pytest.raises(WorkshopError, match="nail: 19"):
+    with raises(WorkshopError, found="nail: 19"):
         MatchedFrequency().sample(SamplingRequest(pool(1, 50), few, ("nail",), 10))
 
 
