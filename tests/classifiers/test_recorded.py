@@ -227,3 +227,30 @@ def test_a_name_that_two_classes_share_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.csv").write_text("id,prediction\na.jpg,crane\nb.jpg,dog\n")
     with raises(ClassifierError, found="crane"):
         load_classifier(tmp_path / "run.csv", labels=space)
+
+
+def test_scores_of_sigmoids_are_probabilities(tmp_path: Path) -> None:
+    """Read as logits, 0.99 would become a confidence of 0.57."""
+    (tmp_path / "sigmoids.csv").write_text("id,score_0,score_1,score_2\na.jpg,0.02,0.99,0.02\nb.jpg,0.99,0.02,0.4\n")
+    with pytest.warns(ResultWarning) as caught:
+        recorded = load(tmp_path / "sigmoids.csv")
+    assert [getattr(warning.message, "code", "") for warning in caught] == ["assumed-outputs"]
+    assert recorded.outputs == "probabilities"
+    np.testing.assert_allclose(recorded.confidence, [0.99 / 1.03, 0.99 / 1.41], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("first", "is_accepted"), [("80", True), ("0.8", False), ("-1", False)])
+def test_columns_called_probabilities_hold_probabilities(tmp_path: Path, first: str, is_accepted: bool) -> None:
+    (tmp_path / "m.csv").write_text(f"id,prob_cat,prob_dog,prob_fish\na.jpg,{first},15,5\n")
+    if is_accepted:
+        assert load(tmp_path / "m.csv").outputs == "probabilities"
+    else:
+        with pytest.raises(ClassifierError):
+            load(tmp_path / "m.csv")
+
+
+def test_a_class_is_among_the_best_once(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("id,top1,top2,top3\na.jpg,cat,dog,fish\nb.jpg,dog,fish,dog\n")
+    with pytest.raises(ClassifierError) as caught:
+        load(tmp_path / "m.csv")
+    assert "dog" in str(caught.value.found)

@@ -380,7 +380,7 @@ def test_a_known_setting_keeps_its_reference_classes_and_metric(tmp_path: Path) 
         models=["m"],
         ids=["a", "b", "c", "d"],
         labels=[*inside, outside],
-        predictions=[[[outside, inside[0]], [inside[1], outside], [inside[0], inside[2]], [outside, 0]]],
+        predictions=[[[outside, inside[0]], [inside[1], outside], [inside[0], inside[2]], [outside, outside + 1]]],
     )
     imported = import_predictions(tmp_path / "m.npz", "imagenet-a", tmp_path / "w", labels="imagenet-1k")
     result = imported.results.results[0]

@@ -23,6 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from tests.commands import call
+from tests.runs.helpers import write_onnx_model
+
 Words = tuple[object, ...]
 Attempt = Callable[[Path], Words]
 CLASSES = ("blue", "green", "red")
@@ -569,6 +572,265 @@ def class_folders_that_are_links_to_one_folder(folder: Path) -> Words:
     shutil.rmtree(folder / "data" / "red")
     (folder / "data" / "red").symlink_to("blue")
     return evaluating()
+
+
+# -- tables of predictions: what their columns say --------------------------------------------------------------------
+
+
+def _table(folder: Path, columns: Callable[[int, str, str], dict[str, object]]) -> Words:
+    """A table whose columns are made of the number, the class and the prediction of each image."""
+    table: list[dict[str, object]] = []
+    for number, (image, key, prediction) in enumerate(rows()):
+        table.append({"id": image, **columns(number, key, prediction)})
+    write_rows(folder / "model.csv", list(table[0]), [tuple(row.values()) for row in table])
+    return importing("model.csv")
+
+
+def columns_of(name: str, columns: Callable[[int, str, str], dict[str, object]]) -> None:
+    """An attempt with a table that has these columns beside the ids."""
+    ATTEMPTS[f"a table with {name}"] = lambda folder: _table(folder, columns)
+
+
+def _another(key: str) -> str:
+    return "blue" if key == "red" else "red"
+
+
+def _by_class(number: int, prefix: str, factor: float = 1) -> dict[str, object]:
+    """Scores of an image in columns named by the classes, the last one first."""
+    return {f"{prefix}{key}": factor * scores()[number, place] for place, key in reversed(list(enumerate(CLASSES)))}
+
+
+def _sigmoids(number: int) -> dict[str, object]:
+    return {f"score_{place}": 1 / (1 + np.exp(2 - 3 * score)) for place, score in enumerate(scores()[number])}
+
+
+columns_of("labels that the images contradict", lambda n, key, answer: {"prediction": answer, "label": answer})
+columns_of("confidences in percent", lambda n, key, answer: {"prediction": answer, "confidence": 50 + n})
+columns_of("a confidence above one", lambda n, key, answer: {"prediction": answer, "confidence": 0.5 + n / 12})
+columns_of("negative confidences", lambda n, key, answer: {"prediction": answer, "confidence": -0.5})
+columns_of("decimal commas in confidences", lambda n, key, answer: {"prediction": answer, "confidence": "0,9"})
+columns_of("a best class twice", lambda n, key, answer: {"top1": answer, "top2": answer})
+columns_of("the second best class first", lambda n, key, answer: {"top2": _another(answer), "top1": answer})
+columns_of("best classes from zero", lambda n, key, answer: {"top0": answer, "top1": _another(answer)})
+columns_of("best classes from the second", lambda n, key, answer: {"top2": answer, "top3": _another(answer)})
+columns_of("scores counted from one", lambda n, key, answer: {f"score_{i + 1}": scores()[n, i] for i in range(3)})
+columns_of("scores named by class, the last first", lambda n, key, answer: _by_class(n, "logit_"))
+columns_of("scores that are distances", lambda n, key, answer: _by_class(n, "score_", -1))
+columns_of("probabilities beyond one", lambda n, key, answer: _by_class(n, "prob_"))
+columns_of("a sigmoid per class", lambda n, key, answer: _sigmoids(n))
+columns_of("classes that the scores contradict", lambda n, key, answer: {"prediction": key, **_by_class(n, "logit_")})
+
+
+@attempt
+def a_table_of_two_models_whose_names_differ_by_a_blank(folder: Path) -> Words:
+    table = [(image, prediction, "a") for image, _, prediction in rows()]
+    table += [(image, key, "a ") for image, key, _ in rows()]
+    write_rows(folder / "model.csv", ["id", "prediction", "model"], [*table])
+    return importing("model.csv")
+
+
+@attempt
+def a_table_in_a_setting_whose_maker_is_not_stated(folder: Path) -> Words:
+    (folder / "model.csv").write_text(good_table())
+    return ("import", "model.csv", "-s", "imagenet-c.fog.3", "--data", "data", "--labels", "folders", "-w", "w")
+
+
+@attempt
+def a_table_with_a_maker_for_a_setting_that_has_none(folder: Path) -> Words:
+    (folder / "model.csv").write_text(good_table())
+    return importing("model.csv", "--made-by", "released-files")
+
+
+@attempt
+def a_table_with_ids_that_are_composed_differently(folder: Path) -> Words:
+    (folder / "data/red/0.png").rename(folder / "data/red/e\u0301.png")
+    (folder / "model.csv").write_text(good_table().replace("red/0.png", "red/\u00e9.png"))
+    return importing("model.csv")
+
+
+def _with_truth(folder: Path, truth: list[tuple[str, str]]) -> Words:
+    (folder / "model.csv").write_text(good_table())
+    write_rows(folder / "truth.csv", ["id", "label"], [*truth])
+    return (
+        "import",
+        "model.csv",
+        "-s",
+        "photos",
+        "--truth",
+        "truth.csv",
+        "--labels",
+        "labels.txt",
+        "-w",
+        "w",
+        "--json",
+    )
+
+
+def _classes_by_image() -> list[tuple[str, str]]:
+    return [(image, key) for image, key, _ in rows()]
+
+
+@attempt
+def true_classes_in_another_order(folder: Path) -> Words:
+    return _with_truth(folder, _classes_by_image()[::-1])
+
+
+@attempt
+def true_classes_of_which_one_is_there_twice(folder: Path) -> Words:
+    return _with_truth(folder, [*_classes_by_image(), ("blue/0.png", "red")])
+
+
+@attempt
+def true_classes_of_which_one_is_missing(folder: Path) -> Words:
+    return _with_truth(folder, _classes_by_image()[1:])
+
+
+# -- graphs --------------------------------------------------------------------------------------------------------
+
+PIXELS = "size=32,resize=squash,interpolation=bilinear,mean=0,std=1,scale=1,colour=rgb"
+
+
+def _graph(folder: Path, *steps: tuple[str, list[str], str], **attributes: float) -> None:
+    """A graph that ends in further steps (operator, inputs, output); their last output holds the scores."""
+    import onnx
+
+    write_onnx_model(folder / "net.onnx")
+    model = onnx.load(folder / "net.onnx")
+    for operator, inputs, output in steps:
+        model.graph.node.append(onnx.helper.make_node(operator, inputs, [output], **attributes))
+    if steps:
+        model.graph.output[0].name = steps[-1][-1]
+    zero = onnx.helper.make_tensor("zero", onnx.TensorProto.INT64, [], [0])
+    model.graph.initializer.append(zero)
+    onnx.save(model, folder / "net.onnx")
+
+
+def _running(*words: object, stated: str = PIXELS) -> Words:
+    return ("eval", "net.onnx", "--preprocess", stated, "--data", "data", "-w", "w", "--json", *words)
+
+
+@attempt
+def a_graph_as_it_should_be(folder: Path) -> Words:
+    _graph(folder)
+    return _running("--labels", "labels.txt")
+
+
+@attempt
+def a_graph_that_adds_random_numbers(folder: Path) -> Words:
+    _graph(folder, ("RandomUniformLike", ["scores"], "noise"))
+    import onnx
+
+    model = onnx.load(folder / "net.onnx")
+    model.graph.node.append(onnx.helper.make_node("Add", ["scores", "noise"], ["noisy"]))
+    model.graph.output[0].name = "noisy"
+    onnx.save(model, folder / "net.onnx")
+    return _running("--labels", "labels.txt", "--batch-size", "1")
+
+
+@attempt
+def a_graph_with_two_outputs_of_which_the_first_is_wrong(folder: Path) -> Words:
+    _graph(folder, ("Neg", ["scores"], "wrong"))
+    import onnx
+
+    model = onnx.load(folder / "net.onnx")
+    second = model.graph.output.add()
+    second.CopyFrom(model.graph.output[0])
+    second.name = "scores"
+    onnx.save(model, folder / "net.onnx")
+    return _running("--labels", "labels.txt")
+
+
+@attempt
+def a_graph_that_sums_over_the_batch(folder: Path) -> Words:
+    _graph(folder, ("CumSum", ["scores", "zero"], "summed"))
+    return _running("--labels", "labels.txt")
+
+
+@attempt
+def a_graph_with_a_softmax_over_the_batch(folder: Path) -> Words:
+    _graph(folder, ("Softmax", ["scores"], "shares"), axis=0)
+    return _running("--labels", "labels.txt")
+
+
+@attempt
+def a_graph_whose_scores_are_no_numbers(folder: Path) -> Words:
+    _graph(folder, ("Neg", ["scores"], "negative"), ("Log", ["negative"], "logarithms"))
+    return _running("--labels", "labels.txt")
+
+
+@attempt
+def a_graph_that_gets_its_channels_in_the_wrong_order(folder: Path) -> Words:
+    _graph(folder)
+    return _running("--labels", "labels.txt", stated=PIXELS.replace("rgb", "bgr"))
+
+
+@attempt
+def a_graph_with_a_standard_deviation_of_zero(folder: Path) -> Words:
+    _graph(folder)
+    return _running("--labels", "labels.txt", stated=PIXELS.replace("std=1", "std=0"))
+
+
+def beside(name: str, content: str, *words: object) -> None:
+    """An attempt with a file beside the graph that describes it."""
+
+    def run(folder: Path) -> Words:
+        _graph(folder)
+        (folder / "net.onnx.json").write_text(content)
+        return _running(*words, stated=PIXELS.replace(",colour=rgb", ""))
+
+    ATTEMPTS[f"a description beside a graph {name}"] = run
+
+
+beside("with classes in another order", '{"labels": ["red", "green", "blue"]}')
+beside("with channels in another order", '{"colour": "bgr"}', "--labels", "labels.txt")
+beside("with a key twice", '{"name": "a", "name": "b"}', "--labels", "labels.txt")
+beside("with a key that nobody knows", '{"preprocesing": {}}', "--labels", "labels.txt")
+
+
+# -- orientation and transparency ----------------------------------------------------------------------------------
+
+
+def _turn(folder: Path) -> None:
+    """An image whose metadata say that the camera was held on its side."""
+    path = folder / "data/red/0.png"
+    image = Image.open(path)
+    metadata = image.getexif()
+    metadata[0x112] = 6
+    image.save(path, exif=metadata)
+
+
+@attempt
+def an_image_that_was_taken_on_its_side(folder: Path) -> Words:
+    _turn(folder)
+    return evaluating()
+
+
+@attempt
+def an_image_that_was_taken_on_its_side_and_is_turned(folder: Path) -> Words:
+    _turn(folder)
+    return _stating(evaluating(), "exif=apply")
+
+
+@attempt
+def images_turned_and_not_turned_in_one_workspace(folder: Path) -> Words:
+    _turn(folder)
+    call(*_stating(evaluating(), "exif=apply"))
+    return evaluating()
+
+
+@attempt
+def images_that_are_laid_on_white(folder: Path) -> Words:
+    for path in (folder / "data").rglob("*.png"):
+        image = Image.open(path)
+        image.putalpha(0)
+        image.save(path)
+    return _stating(evaluating(), "alpha=white")
+
+
+def _stating(words: Words, key: str) -> Words:
+    """A command that states one more key of the preprocessing."""
+    place = words.index("--preprocess") + 1
+    return (*words[:place], f"{words[place]},{key}", *words[place + 1 :])
 
 
 # -- results that are already there --------------------------------------------------------------------------------

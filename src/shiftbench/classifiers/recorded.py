@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.options import Options, existing_file, looks_like_probabilities, space_for
+from shiftbench.classifiers.options import (
+    Options,
+    existing_file,
+    looks_like_probabilities,
+    looks_like_sigmoids,
+    space_for,
+)
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.datasets.arrays import check_header
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, raising, warn_user
@@ -48,7 +54,8 @@ _SETTING_COLUMN = "setting"
 #: Arrays or lists with the scores of all classes.
 _SCORE_ARRAYS = ("scores", "logits", "probabilities")
 #: Columns of scores are called by one of these and a class, or its number: ``logit_cat``, ``score_0``.
-_SCORE_PREFIXES = ("score_", "logit_", "prob_", "probability_")
+_PROBABILITY_PREFIXES = ("prob_", "probability_")
+_SCORE_PREFIXES = ("score_", "logit_", *_PROBABILITY_PREFIXES)
 #: The scores of twenty models on all of ImageNet's validation set; a larger file is rejected.
 _MOST_BYTES = 4 << 30
 #: The number of best classes that are kept per image, the same as in a run.
@@ -261,8 +268,7 @@ def record(
     if space is None:
         raise ClassifierError(f"unknown label space of {source}", hint=argument("labels", "imagenet-1k"))
     if outputs is None:
-        are_probabilities = scores is not None and looks_like_probabilities(scores)
-        outputs = "probabilities" if are_probabilities else "logits"
+        outputs = _outputs_of(scores, name)
     top = None
     if answers.classes is not None:
         top = class_indices(answers.classes, space, source)
@@ -275,6 +281,21 @@ def record(
         confidence=answers.confidence,
         scores=scores,
     )
+
+
+def _outputs_of(scores: ScoreTable | None, name: str) -> Outputs:
+    """Whether recorded scores are probabilities or logits."""
+    if scores is None:
+        return "logits"
+    if looks_like_probabilities(scores):
+        return "probabilities"
+    if looks_like_sigmoids(scores):
+        # Read as logits, confidences would be far too low.
+        text = f"the scores of {name} lie between 0 and 1 and do not sum to 1: they are read as probabilities of one "
+        text += "sigmoid per class, each divided by their sum. If they are anything else, their calibration means nothing"
+        warn_user(ResultWarning(text, "assumed-outputs"))
+        return "probabilities"
+    return "logits"
 
 
 def _in_class_order(scores: ScoreTable, classes: Sequence[str], space: LabelSpace, source: str) -> ScoreTable:
@@ -343,6 +364,16 @@ def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:
             f"{name} records class numbers outside {space.name!r}",
             found=f"{table.min()} to {table.max()}",
             expected=f"0 to {len(space) - 1}, or -1 for none",
+        )
+    # Sorted, equal classes of an image stand beside each other.
+    ordered = np.sort(table, axis=1)
+    is_repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if is_repeated.any():
+        row = int(np.flatnonzero(is_repeated.any(axis=1))[0])
+        raise ClassifierError(
+            f"{name} records one class more than once for {int(is_repeated.any(axis=1).sum())} images",
+            found=f"{space.names[int(ordered[row, 1:][is_repeated[row]][0])]} among the best classes of row {row}",
+            expected="different classes, best first",
         )
     return np.ascontiguousarray(table, dtype=np.int32)
 
@@ -458,6 +489,7 @@ def read_predictions(
     answers = _table_answers(path.stem, columns, labels if models is None else None)
     has_answers = answers.scores is not None or answers.classes is not None
     if models is not None:
+        models = [model.strip() if isinstance(model, str) else model for model in models]
         every_model = _answers_by_model(answers, models, path.name, tuple(columns))
     elif has_answers:
         every_model = (answers,)
@@ -848,14 +880,28 @@ def _score_table(columns: Columns, labels: LabelSpace | None) -> tuple[ScoreTabl
     for prefix in _SCORE_PREFIXES:
         titles = _numbered(columns, prefix, first=0)
         if titles:
-            return _stacked_columns(columns, titles), None
+            return _scores_called(prefix, columns, titles), None
         titles = [title for title in columns if title.startswith(prefix) and title != prefix]
         if len(titles) > 1:
             classes = tuple(title.removeprefix(prefix) for title in titles)
-            return _stacked_columns(columns, titles), classes
+            return _scores_called(prefix, columns, titles), classes
     if labels is not None and all(key in columns for key in labels.keys):
         return _stacked_columns(columns, labels.keys), None
     return None, None
+
+
+def _scores_called(prefix: str, columns: Columns, titles: Sequence[str]) -> ScoreTable:
+    """The scores in some columns; raises ClassifierError if they are called probabilities and cannot be."""
+    scores = _stacked_columns(columns, titles)
+    answered = scores[~np.isnan(scores).any(axis=1)]
+    may_be_probabilities = looks_like_probabilities(answered) or looks_like_sigmoids(answered)
+    if prefix in _PROBABILITY_PREFIXES and not may_be_probabilities:
+        raise ClassifierError(
+            f"the columns {prefix}... hold no probabilities",
+            found=f"values from {answered.min(initial=0):.4g} to {answered.max(initial=0):.4g}",
+            expected="0 to 1, or percentages that sum to 100; columns of logits are called logit_...",
+        )
+    return scores
 
 
 def _precise(values: object) -> ScoreTable:
