@@ -338,6 +338,8 @@ WarningCode = Literal[
     "mixing-model",
     "unverified-model",
     "rounded-scores",
+    "several-outputs",
+    "assumed-outputs",
     "ambiguous-classes",
     "training-mode",
     "unstated-decoding",

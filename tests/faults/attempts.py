@@ -690,7 +690,7 @@ def true_classes_of_which_one_is_missing(folder: Path) -> Words:
 PIXELS = "size=32,resize=squash,interpolation=bilinear,mean=0,std=1,scale=1,colour=rgb"
 
 
-def _graph(folder: Path, *steps: tuple[str, list[str], str], **attributes: float) -> None:
+def _graph(folder: Path, *steps: tuple[str, list[str], str], **attributes: Any) -> None:
     """A graph that ends in further steps (operator, inputs, output); their last output holds the scores."""
     import onnx
 

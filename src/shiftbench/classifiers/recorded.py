@@ -292,7 +292,7 @@ def _outputs_of(scores: ScoreTable | None, name: str) -> Outputs:
     if looks_like_sigmoids(scores):
         # Read as logits, confidences would be far too low.
         text = f"the scores of {name} lie between 0 and 1 and do not sum to 1: they are read as probabilities of one "
-        text += "sigmoid per class, each divided by their sum. If they are anything else, their calibration means nothing"
+        text += "sigmoid per class, divided by their sum. If they are anything else, their calibration means nothing"
         warn_user(ResultWarning(text, "assumed-outputs"))
         return "probabilities"
     return "logits"
