@@ -17,7 +17,7 @@ from shiftbench.extend.shifts import Draws
 from shiftbench.extend.types import AskedSpace, Pixels
 from shiftbench.integrations import Sink, sinks
 from shiftbench.settings import SuiteOptions, suites
-from shiftbench.shifts import corruption
+from shiftbench.shifts import Shift, corruption, shift_kinds
 
 # Files of a frozen test set; ``testsets.frozen`` writes them.
 FROZEN_RECORD = "frozen.json"
@@ -98,6 +98,14 @@ def testset(folder: str) -> Callable[[SuiteOptions], list[Setting]]:
         return testset_settings(folder)
 
     return build
+
+
+@shift_kinds.register("nrtk")
+def nrtk_shift(record: Mapping[str, object]) -> Shift:
+    """A perturber of NRTK, from its record."""
+    from shiftbench.bridges import nrtk_
+
+    return nrtk_.rebuilt(record)
 
 
 @sinks.register("jsonl")

@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shiftbench.bridges.testing import Comparison
+    from shiftbench.bridges.testing import ModelVerdict
 
 _TESTING = "shiftbench.bridges.testing"
 _MARKER = "robustness: evaluates models, which takes longer than a unit test; deselect with -m 'not robustness'"
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(name="assert_not_worse")
-def _assert_not_worse() -> Callable[..., Comparison]:
+def _assert_not_worse() -> Callable[..., ModelVerdict]:
     """The function ``shiftbench.bridges.assert_not_worse``."""
     from shiftbench.bridges.testing import assert_not_worse
 

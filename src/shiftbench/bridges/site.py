@@ -47,7 +47,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Column:
+class LeaderboardColumn:
     """Numbers that may be compared with each other."""
 
     key: str
@@ -123,7 +123,7 @@ def _key(score: PublishedScore) -> str:
     return hashlib.blake2b(f"{score.name}\n{score.provenance}".encode(), digest_size=6).hexdigest()
 
 
-def _columns(entries: Iterable[Entry]) -> list[Column]:
+def _columns(entries: Iterable[Entry]) -> list[LeaderboardColumn]:
     """One column per setting, metric and provenance, in the order of the results."""
     first: dict[str, PublishedScore] = {}
     for entry in entries:
@@ -135,7 +135,9 @@ def _columns(entries: Iterable[Entry]) -> list[Column]:
     for key, score in first.items():
         seen[score.name] = seen.get(score.name, 0) + 1
         number = f" ({seen[score.name]})" if names.count(score.name) > 1 else ""
-        columns.append(Column(key, score.setting, score.metric, score.provenance, number, score.higher_is_better))
+        columns.append(
+            LeaderboardColumn(key, score.setting, score.metric, score.provenance, number, score.higher_is_better)
+        )
     return columns
 
 
@@ -263,7 +265,7 @@ $rows
 _MARKS = "† Preprocessing that nobody stated was assumed. ‡ Some of the images were among the model's training images."
 
 
-def _page(entries: Sequence[Entry], columns: Sequence[Column], title: str, level: float) -> str:
+def _page(entries: Sequence[Entry], columns: Sequence[LeaderboardColumn], title: str, level: float) -> str:
     settings = list(dict.fromkeys([column.setting for column in columns] + _placed_settings(entries)))
     workspaces = list(dict.fromkeys(entry.workspace for entry in entries))
     return _PAGE.substitute(
@@ -284,7 +286,7 @@ def _page(entries: Sequence[Entry], columns: Sequence[Column], title: str, level
     )
 
 
-def _ordered(entries: Sequence[Entry], columns: Sequence[Column]) -> list[Entry]:
+def _ordered(entries: Sequence[Entry], columns: Sequence[LeaderboardColumn]) -> list[Entry]:
     """The models by the first column, the best first; those without this number last."""
     column = columns[0]
     sign = -1 if column.higher_is_better else 1
@@ -305,7 +307,7 @@ def _placed_settings(entries: Iterable[Entry]) -> list[str]:
     return list(settings)
 
 
-def _heads(entries: Sequence[Entry], columns: Sequence[Column]) -> str:
+def _heads(entries: Sequence[Entry], columns: Sequence[LeaderboardColumn]) -> str:
     heads = ['<th scope="col" data-first="ascending" aria-sort="none"><button type="button">model</button></th>']
     for column in columns:
         first = "descending" if column.higher_is_better else "ascending"
@@ -322,7 +324,7 @@ def _head(name: str, metric: str, first: str, setting: str) -> str:
     )
 
 
-def _row(entry: Entry, columns: Sequence[Column], placed_settings: Sequence[str]) -> str:
+def _row(entry: Entry, columns: Sequence[LeaderboardColumn], placed_settings: Sequence[str]) -> str:
     mark = "†" if entry.assumed else ""
     if any(score.training_images for score in entry.scores.values()):
         mark += "‡"
@@ -357,7 +359,7 @@ def _place_cell(place: Place | None) -> str:
     return f'<td data-value="{place.points!r}">{place.points:+.1f}<small>{interval}</small></td>'
 
 
-def _title(column: Column) -> str:
+def _title(column: LeaderboardColumn) -> str:
     return f"{column.setting}{column.number}, {column.metric}"
 
 

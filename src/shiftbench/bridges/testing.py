@@ -23,7 +23,7 @@ verdicts: list[str] = []
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelVerdict:
     """What ``assert_not_worse`` has found.
 
     Attributes:
@@ -51,7 +51,7 @@ def assert_not_worse(
     alpha: float = 0.05,
     undecided: Literal["fail", "pass"] = "fail",
     workspace: str | Path | None = None,
-) -> Comparison:
+) -> ModelVerdict:
     """Assert that a model is not worse than another one, by more than a margin, on the same images.
 
     The decision is that of ``shiftbench gate``: "worse" and "not worse" have to be shown, each with an error
@@ -111,14 +111,14 @@ def assert_not_worse(
         )
         titles = list(dict.fromkeys(result.title for result in run.results))
         if len(titles) == 1:
-            return _noted(Comparison(run, None, f"IDENTICAL: {titles[0]} is both the model and the baseline"))
+            return _noted(ModelVerdict(run, None, f"IDENTICAL: {titles[0]} is both the model and the baseline"))
         candidate, other = titles
         results = (run.select([candidate]).results, run.select([other]).results)
         gate = judge_by_default_policy(run.workspace, *results, policy)
         if not isinstance(margin, Mapping) and any(setting.shifted for setting in gate.settings):
             policy = _policy({"clean": margin, "mean": margin}, alpha)
             gate = judge_by_default_policy(run.workspace, *results, policy)
-    comparison = _noted(Comparison(run, gate, verdict_line(gate)))
+    comparison = _noted(ModelVerdict(run, gate, verdict_line(gate)))
     is_accepted = gate.verdict == "pass" or (gate.verdict == "not enough images" and undecided == "pass")
     if not is_accepted:
         raise AssertionError(comparison.text)
@@ -142,6 +142,6 @@ def _are_unnamed(model: object, baseline: object) -> bool:
     return not isinstance(model, str) and not hasattr(model, "fingerprint") and names[0] == names[1]
 
 
-def _noted(comparison: Comparison) -> Comparison:
+def _noted(comparison: ModelVerdict) -> ModelVerdict:
     verdicts.append(comparison.text)
     return comparison
