@@ -642,3 +642,10 @@ def test_every_check_is_a_command(arguments: tuple[str, ...]) -> None:
     assert len(rows) > 5
     assert "Examples:" in call("check", arguments[0], "--help").stdout
     assert "tensorboard" in sinks.names()
+
+
+def test_a_sink_can_be_checked_whether_it_writes_a_file_or_a_folder() -> None:
+    """``jsonl`` writes a file, so the target that the command makes up must not be a folder."""
+    result = call("check", "sink", "jsonl")
+    assert result.exit_code == 0, result.stdout
+    assert "1 files searched" in result.stdout

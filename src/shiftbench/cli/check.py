@@ -132,7 +132,7 @@ def check_suite_command(
 @app.command("sink")
 def check_sink_command(
     name: Annotated[
-        str, typer.Argument(help="A sink and its target, as for --sink; without a target, a temporary folder.")
+        str, typer.Argument(help="A sink and its target, as for --sink; without a target, a temporary path.")
     ],
     plugin: Plugin = None,
     json: Json = False,
@@ -152,7 +152,8 @@ def check_sink_command(
         if ":" in name:
             results = sb.check_sink(name)
         else:
-            results = sb.check_sink(f"{name}:{folder}", folder=folder)
+            # Some sinks write a folder, and some a file: there is neither at this path yet.
+            results = sb.check_sink(f"{name}:{Path(folder, 'target').as_posix()}", folder=folder)
     print_checks(results, json)
 
 
