@@ -180,7 +180,8 @@ def _rounded(weight: torch.Tensor, bits: int) -> torch.Tensor:
 
 def _pruned(weight: torch.Tensor, share: float) -> torch.Tensor:
     threshold = weight.abs().flatten().quantile(share)
-    return torch.mul(weight, weight.abs() >= threshold)
+    pruned: torch.Tensor = torch.mul(weight, weight.abs() >= threshold)
+    return pruned
 
 
 def _probabilities(network: torch.nn.Module, images: Pixels) -> FloatArray:

@@ -34,7 +34,7 @@ from shiftbench.metrics.betting import Drop
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, ALEXNET_ERRORS, SEVERITIES
 from shiftbench.metrics.designs import DesignOutcomes, Estimate
-from shiftbench.metrics.intervals import Interval, difference_of_shares, mean_share_intervals
+from shiftbench.metrics.intervals import Interval, clopper_pearson, difference_of_shares, mean_share_intervals
 from shiftbench.studies.gate import DEFAULT_POLICY, judge
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
@@ -234,7 +234,11 @@ def simulate_designs() -> Rows:
                     )
                     estimate = Estimate.average(outcomes.errors())
                     half_width = outcomes.full_grid_half_width(LEVEL)
+                    if not estimate.error:
+                        estimate = outcomes.mean_error(range(75))
                     low, high = estimate.interval(LEVEL)
+                    if outcomes.same_outcome(range(75)) is not None:
+                        low, high = clopper_pearson(0, n, LEVEL)
                     held["population"] += low <= float(errors.mean()) <= high
                     held["grid"] += abs(estimate.value - float(wrong.mean())) <= half_width
                     ratio += 2 * half_width / (high - low) / replicates

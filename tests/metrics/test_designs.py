@@ -10,8 +10,9 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
 from shiftbench.metrics.corruption import ALEXNET, GROUPS
 from shiftbench.metrics.corruption_scores import GridShape
-from shiftbench.metrics.designs import DesignOutcomes, Estimate, design_numbers
+from shiftbench.metrics.designs import DesignOutcomes, Estimate, compare_grids, design_numbers
 from shiftbench.shifts.assigned import assign
+from tests.metrics.making import predictions
 
 PLACES = [(name, float(severity)) for name in ("fog", "snow", "frost") for severity in (1, 3)]
 SHAPE = GridShape.of(PLACES)
@@ -114,6 +115,30 @@ def test_intervals_for_these_images_cover_their_full_grid(passes: int) -> None:
         held += abs(estimate.value - truth) <= half_width
         assert half_width < estimate.half_width(0.95) * (1.02 if passes == 1 else 0.75)
     assert 0.92 <= held / runs <= 1
+
+
+def test_two_wrong_images_under_one_shift_are_no_certainty() -> None:
+    """Two images met each shift, and both were wrong under the same one: no shift shows a variance of its own."""
+    places = np.repeat(np.arange(SHIFTS), 2)
+    wrong = (places == 3).astype(float)
+    outcomes = DesignOutcomes(2 * SHIFTS, np.arange(2 * SHIFTS), places, wrong, SHIFTS, np.zeros(2 * SHIFTS))
+    for kind in ("error", "CE", "relative CE"):
+        value, low, high = design_numbers(outcomes, PLACES, SHAPE, ALEXNET, 0.95)[kind, ""]
+        assert low < value < high
+
+
+def test_models_that_differ_under_one_shift_are_no_certainty() -> None:
+    grids = []
+    for top in (0, 1):
+        grid = {}
+        for severity in range(6):
+            answers = [top, top] if severity == 3 else [0, 0]
+            ids = [f"{severity}-0", f"{severity}-1"]
+            grid["fog", severity] = predictions(answers, [0, 0], ids=ids, classifier=str(top))
+        grids.append(grid)
+    comparison = compare_grids("c", *grids, level=0.95)
+    assert comparison.low < 0 < comparison.difference == pytest.approx(1 / 6)
+    assert 0.05 < comparison.p < 1
 
 
 def test_all_passes_leave_nothing_open_on_these_images() -> None:

@@ -497,7 +497,12 @@ def _all_estimates(errors: _Errors, shape: GridShape, base: Baseline | _Errors |
     estimates = _estimates_by_corruption(errors.alone, errors.clean, shape, base)
     for_means = _estimates_by_corruption(errors.each, errors.clean, shape, base)
     for kind in dict.fromkeys(kind for kind, _ in for_means):
-        estimates[kind, ""] = Estimate.average([for_means[kind, corruption] for corruption in shape.averaged])
+        average = Estimate.average([for_means[kind, corruption] for corruption in shape.averaged])
+        if not average.error:
+            # Under each shift all images have one outcome, such as the two that met it. The variance over the
+            # severities together is not 0, unless all images of all shifts have one outcome.
+            average = Estimate.average([estimates[kind, corruption] for corruption in shape.averaged])
+        estimates[kind, ""] = average
     for group, members in shape.groups.items():
         estimates["error", group] = errors.outcomes.mean_error(errors.places_of(members))
     return estimates
@@ -541,9 +546,13 @@ def compare_grids(setting: str, first: Grid, second: Grid, *, level: float) -> C
     a_errors = a.errors()
     b_errors = b.errors()
     difference = Estimate.average([y - x for x, y in zip(a_errors, b_errors, strict=True)])
+    observed = b.wrong - a.wrong
+    if not difference.error and np.ptp(observed) > 0:
+        # Models differ under some shifts, each time on all images that met the shift.
+        every_place = range(a.shifts)
+        difference = b.mean_error(every_place) - a.mean_error(every_place)
     low, high = difference.interval(level)
     p = difference.p
-    observed = b.wrong - a.wrong
     if np.ptp(observed) == 0:
         # Every image shows the same difference, and there is no spread to estimate from.
         only_a = a.size if observed[0] > 0 else 0
