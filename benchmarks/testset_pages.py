@@ -29,6 +29,7 @@ from benchmarks.annotation_load import Postgres
 from benchmarks.page import load_before, save, table
 from shiftbench.testsets.accounts import create_account, enter_by_link, invite
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
+from shiftbench.testsets.database import counts_digest
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import sample
 from shiftbench.testsets.sampling import make_sampling
@@ -57,6 +58,10 @@ def rows_of(classes: int, people: list[int]) -> dict[str, tuple[str, Iterator[tu
     yes = rng.binomial(PEOPLE, rng.beta(2, 1, entries)).tolist()
     slot_of = [(e // each) * grids + (e % each) % grids for e in range(entries)]
     candidates = [e for e in range(entries) if e % each < CANDIDATES]
+
+    def role_of(entry: int) -> str:
+        return "reference" if entry % each >= CANDIDATES else "candidate"
+
     return {
         "images": (
             "id, digest, suffix, width, height, size",
@@ -64,9 +69,10 @@ def rows_of(classes: int, people: list[int]) -> dict[str, tuple[str, Iterator[tu
         ),
         "entries": (
             "id, role, image_id, class_key, source, source_id, keyword, date, extra, imported_at, selected, "
-            "annotations",
-            ((i + 1, "reference" if i % each >= CANDIDATES else "candidate", i + 1, f"n{i // each:04d}", "flickr",
-              f"{i}", f"word {i % 25}", "2012-08-01", "{}", NOW, yes[i], PEOPLE) for i in range(entries)),
+            "annotations, digest",
+            ((i + 1, role_of(i), i + 1, f"n{i // each:04d}", "flickr", f"{i}", f"word {i % 25}", "2012-08-01", "{}",
+              NOW, yes[i], PEOPLE, counts_digest(role_of(i), f"n{i // each:04d}", f"{i + 1:040x}.jpg", yes[i], PEOPLE))
+             for i in range(entries)),
         ),
         "tasks": (  # answered ones, and open ones for the annotator
             "id, class_key, wished, places_left, rank, made_at",

@@ -251,7 +251,11 @@ def _answered_code(answer: str) -> str:
     # Workers fill the fields in, but MTurk writes the XML; a document type would be no answer of MTurk's.
     if "<!DOCTYPE" in answer or "<!ENTITY" in answer:
         return ""
-    for element in ElementTree.fromstring(answer):
+    try:
+        elements = list(ElementTree.fromstring(answer))
+    except ElementTree.ParseError:
+        return ""
+    for element in elements:
         fields = {}
         for child in element:
             # The tag of an element begins with its name space in braces.
