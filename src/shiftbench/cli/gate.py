@@ -52,6 +52,12 @@ class GateEvaluation(EvaluationOptions):
     """What both models are evaluated on."""
 
     suite: SuiteNames = "corruptions"
+    passes: Annotated[
+        int,
+        {"metavar": "N"},
+        "With a baseline of the full grid: stop after N forward passes, or as soon as the rules are decided. With "
+        "one-pass: number of shifts that each image is evaluated under.",
+    ] = 1
     json: Json = False
     quiet: Quiet = False
 
