@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import shiftbench as sb
+from shiftbench.published.reproduce import reproduce
+from shiftbench.published.reproduce.base import PUBLIC, SAME
 from shiftbench.reports.images import set_tag
 from shiftbench.settings.base import suites
 from shiftbench.testsets.project import Project
@@ -66,6 +68,28 @@ def test_all_kinds_of_rows_are_known() -> None:
     assert len(ROWS) > 50 and set(ELSEWHERE) <= set(ROWS)
     assert all((PAGE.parents[1] / "tests" / name).is_file() for name in ELSEWHERE.values())
     assert {shlex.split(row)[shlex.split(row).index("--suite") + 1] for row in SUITES} <= set(suites.names())
+
+
+def test_every_row_says_what_it_was_checked_against() -> None:
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    assert {len(row) for row in cells} == {4}
+    assert [row[0] for row in cells if not row[3]] == []
+
+
+@pytest.mark.parametrize("paper", ["001", "003"])
+def test_the_counts_of_the_page_are_those_of_the_public_results(paper: str, reference_data: Path) -> None:
+    """ "24 of 27 match the public results as printed": recomputed, not remembered."""
+    same = 0
+    compared = 0
+    for checked in reproduce(paper, testbed=reference_data / "imagenet-testbed"):
+        if checked.claim.kind == PUBLIC:
+            same += checked.counts[SAME]
+            compared += sum(row.found is not None for row in checked.rows)
+    [row] = [
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if f"`shiftbench reproduce {paper} " in line
+    ]
+    assert f"{same} of {compared} match" in row
 
 
 @pytest.fixture(scope="module")
