@@ -295,6 +295,19 @@ def a_sidecar_that_exists(project: Project) -> None:
     assert new_sidecar("m.onnx", **{name: value}).name == "m.onnx.json"
 
 
+@situation("classifiers/onnx_metadata.py::write_metadata")
+def a_file_that_is_described(project: Project) -> None:
+    from shiftbench.classifiers.onnx_metadata import write_metadata
+    from tests.runs.helpers import write_onnx_model
+
+    write_onnx_model(Path("described.onnx"))
+    model = sb.load_classifier("described.onnx", labels=["a", "b", "c"])
+    write_metadata("described.onnx", model)
+    error = project.error_of(lambda: write_metadata("described.onnx", model))
+    [(name, value)] = arguments_in(str(error.hint), {})
+    assert write_metadata("described.onnx", model, **{name: value}).name == "described.onnx"
+
+
 @situation("classifiers/description.py::_check_size_against_crop")
 def a_size_and_another_crop(project: Project) -> None:
     words = ("eval", "models.py:unnamed", "--data", "photos", "-q", "--labels", "colours.txt", "-w", "sizes-w")
@@ -1065,6 +1078,7 @@ NOT_FOLLOWED = {
     "hardening/training/devices.py::sharing": _TRAINING,
     "hardening/training/loop.py::go": _OTHER_MACHINE,
     "integrations/monitor.py::_other_monitor": "asks for any other name",
+    "bridges/served.py::_text": "starts a server; the option is tried in tests/bridges/test_served.py",
     "integrations/sinks.py::__init__": _PACKAGE,
     "io/paths.py::_file_system": _PACKAGE,
     "jobs/ray_executor.py::_connect": _OTHER_MACHINE,

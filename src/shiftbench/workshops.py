@@ -64,6 +64,23 @@ def _open_split(path: str | Path, *, space: AskedSpace = None, name: str | None 
     return open_split(path, space=space)
 
 
+def _recognise_croissant(path: Location) -> str | None:
+    """What a path is if it is a Croissant file; its name says so, and nothing is imported for other paths."""
+    if "croissant" not in path.name.lower():
+        return None
+    from shiftbench.bridges import croissant
+
+    return croissant.recognise_croissant(path)
+
+
+def _open_croissant(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
+    """A Croissant description with its files beside it: croissant.json, with the extra `croissant`."""
+    from shiftbench.bridges import croissant
+
+    return croissant.open_croissant(path, space=space, name=name)
+
+
+dataset_kinds.add("croissant", DatasetKind(_recognise_croissant, _open_croissant, first=True))
 # A path is never recognised as a split: it has to be named, as split:PATH.
 dataset_kinds.add("split", DatasetKind(lambda path: None, _open_split))
 dataset_kinds.add("testset", DatasetKind(_recognise_frozen, open_testset, first=True))
