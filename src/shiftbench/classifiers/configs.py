@@ -264,6 +264,10 @@ def from_hf(config: Mapping[str, Any]) -> Preprocessing:
 
 
 def _hf_geometry(config: Mapping[str, Any]) -> Geometry:
+    """What an image processor of transformers does to the size, from its configuration.
+
+    The keys differ between processors: a size is a shortest edge, or a height and a width; ``crop_pct`` is ConvNeXt's.
+    """
     size = config.get("size") or {}
     if not isinstance(size, Mapping):  # Files of early versions have a single number.
         is_cropped = config.get("do_center_crop") is True
@@ -347,6 +351,7 @@ class _ReadTransform:
         self._is_tensor = False
 
     def add(self, step: Any) -> None:
+        """Add the next step; raises ClassifierError if a description cannot represent it, at this place or at all."""
         name = getattr(step, "__name__", type(step).__name__)
         if name in _NEUTRAL_STEPS:
             return
@@ -419,6 +424,10 @@ def _flattened(transform: Any) -> Iterator[Any]:
 
 
 def _resized(geometry: Geometry, name: str, step: Any, *, is_tensor: bool) -> Geometry:
+    """The geometry after a resizing step of torchvision or timm.
+
+    Tensors are resized by torch, which takes other pixels for "nearest" than Pillow, and smooths only if it is told to.
+    """
     if step.size is None:
         raise _unsupported(name, "no size")
     rule: ResizeRule = "short" if isinstance(step.size, int) or len(step.size) == 1 else "exact"

@@ -334,6 +334,7 @@ def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> d
 
 
 def _flat_geometry(geometry: Geometry) -> dict[str, object]:
+    """The keys of a description that state the geometry; those that have their usual value are left out."""
     resize = _flat_size(geometry.resize)
     usual_rule: ResizeRule = "exact" if isinstance(geometry.resize, tuple) else "short"
     flat: dict[str, object]

@@ -213,6 +213,10 @@ def _quieten() -> None:
 
 
 def _decode(data: bytes, image_id: str, max_pixels: int, decoding: Decoding) -> DecodedImage:
+    """The pixels of an image file as RGB, with remarks on what was converted or is missing.
+
+    Raises BadImageError for what is no image, is too large, or does not fit into memory.
+    """
     from PIL import Image
 
     _quieten()

@@ -334,6 +334,7 @@ class _Comparison:
         return Stage(stage, finding, text, {"agreement": agree / n, "low": low, "high": high, "n": n})
 
     def _accuracy(self, stage: str, top: Sequence[NDArray[np.integer]], true: IntArray | None) -> Stage:
+        """The accuracies of both models on the same images, with the interval and the test of their difference."""
         if true is None:
             return Stage(stage, "unknown", "not all images have one label", {})
         hits = [answers == true for answers in top]
@@ -386,6 +387,11 @@ class _Comparison:
 
 
 def _verdict(stages: Sequence[Stage], least: float) -> tuple[Literal["same", "different", "undecided"], str]:
+    """Whether the export may stand for the original, and why.
+
+    Outputs of another kind, or accuracies that differ significantly, decide at once. Otherwise the interval of the agreement
+    does: "same" needs its lower end at ``least`` or above, unless all answers and scores are equal anyway.
+    """
     by_name = {stage.stage: stage for stage in stages}
     if by_name["outputs"].finding == "different":
         return "different", by_name["outputs"].text

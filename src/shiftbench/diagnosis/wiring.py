@@ -167,6 +167,7 @@ def _resize_and_crop(preprocessing: Preprocessing, images: ImageFacts) -> Iterat
 
 
 def _input_size(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Geometry]:
+    """Other square inputs, resized in proportion: first the size that all images have, then the usual sizes."""
     present = preprocessing.geometry
     if present.output is None or present.output[0] != present.output[1]:
         return

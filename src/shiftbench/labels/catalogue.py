@@ -133,6 +133,7 @@ def _imagenet_classes(member: str, space: LabelSpace) -> list[int]:
 
 
 def _from_csv(text: str, path: Path) -> Mapping[str, object]:
+    """The classes of a table, in the order of its column ``index`` if that holds numbers, else of its lines."""
     reader = csv.DictReader(io.StringIO(text, None))
     columns: Sequence[str] = list(reader.fieldnames or ())
     if len(columns) != len(set(columns)):

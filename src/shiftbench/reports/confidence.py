@@ -293,6 +293,10 @@ def _possible_scores(known: Predictions, unknown: Predictions) -> tuple[Sequence
 
 
 def _pair(results: Sequence[Result], inside: str | None, outside: str | None) -> tuple[str, str]:
+    """The settings of known and of unknown images: as they are named, else ImageNet-O and its reference.
+
+    Raises ShiftbenchError if that leaves one of them open, or if one was not evaluated.
+    """
     settings = list(dict.fromkeys(result.setting for result in results))
     name_known = argument("inside", "SETTING", flag="--in")
     if outside is None and IMAGENET_O not in settings:

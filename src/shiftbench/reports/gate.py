@@ -37,6 +37,7 @@ def headline(result: GateResult) -> str:
 
 
 def _reason(result: GateResult) -> str:
+    """The verdict in one sentence: on which models it is, and the rules that decided it."""
     if result.verdict == "identical":
         return _identity(result)
     models = f"{result.candidate} against {result.baseline}"

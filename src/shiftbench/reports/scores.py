@@ -244,6 +244,7 @@ class ScoreGrid:
         return [f"* another number of images than its column: {listed(parts, 3)}"]
 
     def _estimate_notes(self) -> list[str]:
+        """A note if scores are estimates of a design, with its number of forward passes."""
         numbers: set[int] = set()
         for column in self.columns:
             numbers.update(score.passes for score in column.scores.values() if score.passes is not None)
@@ -255,6 +256,10 @@ class ScoreGrid:
         return [f"{ESTIMATE} estimate of the full grid's number from {passes} forward passes per model"]
 
     def _provenance_notes(self) -> list[str]:
+        """Where the numbers come from, in as few notes as possible.
+
+        A single line if all columns share their provenance, a note for each if there are few, else what they share.
+        """
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
         by_line = by_key((formatting.provenance(column.provenance), column) for column in unmarked)
         if len(by_line) > _MAX_PROVENANCE_LINES:

@@ -184,6 +184,10 @@ def _verdict(evidence: Evidence, margin: float, gap_margin: float, level: float)
 
 
 def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]], level: float) -> Evidence:
+    """The evidence on a hypothesis where only scores are known, such as mean average precision, and not images.
+
+    The interval and the p-value come from bootstrap draws of the scores; without draws there is only the gain.
+    """
     sign = 1.0 if data.higher_is_better else -1.0
     gains = [sign * (data.shifted[model] - data.shifted[base]) for model, base in pairs]
     gain = float(np.mean(gains))

@@ -413,6 +413,7 @@ def _helped_datasets(evidence: Sequence[Evidence]) -> list[str]:
 
 
 def _judge_multivariate(by_method: Mapping[str, Sequence[Evidence]]) -> Finding:
+    """Is there no method that helps on all shifts? "Supported" needs methods that help on some and less on others."""
     name = "Multivariate"
     several = {method: evidence for method, evidence in by_method.items() if len(evidence) > 1}
     if not several:

@@ -288,6 +288,7 @@ def _possible_fractions(results: Results) -> list[str]:
 
 
 def _from_wide(table: TableFile) -> Results:
+    """A table with a row per model and a column per setting."""
     name_at = table.column("of model names", NAME_COLUMNS)
     settings = tuple(name.strip() for i, name in enumerate(table.header) if i != name_at)
     if duplicates := repeated(settings):
@@ -313,6 +314,7 @@ def _from_wide(table: TableFile) -> Results:
 
 
 def _from_long(table: TableFile) -> Results:
+    """A table with a row per model and setting; a column ``metric`` makes several columns of a setting."""
     name_at = table.column("of model names", NAME_COLUMNS)
     setting_at = table.lowered.index("setting")
     value_at = table.lowered.index("value")

@@ -140,6 +140,7 @@ _NPY_KEYS = {"class", "style", "subtype", "rendition", "image"}
 
 
 def _open_original_folder(folder: Path, name: str) -> FileDataset:
+    """The released class folders; style, rendition and subtype of an icon are parts of its file name."""
     listing = list_classes(folder)
     space, index = recognise_folders(listing.classes, "icons-50")
     if not listing.images:

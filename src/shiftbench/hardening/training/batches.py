@@ -264,6 +264,7 @@ class Batches(Dataset[Batch | ShiftbenchError]):
         return batch
 
     def _batch(self, part: PartIndex) -> Batch:
+        """Make one part of a batch: the views of its images and their targets, without images that cannot be read."""
         rows = []
         kept = []
         left_out = []

@@ -184,6 +184,7 @@ def bins(
 
 
 def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies) -> None:
+    """Draw a line per model over the bins that hold images, and the mean of the models with its interval in black."""
     filled = [i for i, mean in enumerate(binned.mean) if mean.images]
     lines = {}
     for model, accuracies in binned.by_model.items():
@@ -288,6 +289,7 @@ def revisions(
 def _against(
     figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original: Mapping[str, float] | BinnedAccuracies
 ) -> None:
+    """Draw a point per model and bin: its accuracy in the bin, over its accuracy on the original test set."""
     # By model: the accuracy on the original test set that each bin is drawn against.
     accuracies: dict[str, list[float | None]] = {}
     if isinstance(original, BinnedAccuracies):

@@ -70,6 +70,7 @@ class ImageFinder:
         return self._sources[dataset]
 
     def _look_for(self, name: str, fingerprint: str) -> ThumbnailSource | None:
+        """Where the images of a dataset are now; None, with a note on what was tried, if they cannot be found."""
         try:
             record = self.workspace.dataset(name, fingerprint)
         except ShiftbenchError as error:

@@ -301,6 +301,11 @@ class _Fit:
                 break
 
     def _fit_part(self, number: int, advance: Advance) -> None:
+        """Fit the linear layer of one part of the features by ridge regression.
+
+        With several parts each is fitted to what the others leave unexplained (block coordinate descent): to the
+        residuals, with its own earlier predictions added again.
+        """
         part = self.parts[number]
         old_head = self.heads[number]
         solver: StreamingRidge | None = None
