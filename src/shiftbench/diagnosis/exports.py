@@ -389,8 +389,8 @@ class _Comparison:
 def _verdict(stages: Sequence[Stage], least: float) -> tuple[Literal["same", "different", "undecided"], str]:
     """Whether the export may stand for the original, and why.
 
-    Outputs of another kind, or accuracies that differ significantly, decide at once. Otherwise the interval of the agreement
-    does: "same" needs its lower end at ``least`` or above, unless all answers and scores are equal anyway.
+    Outputs of another kind, or accuracies that differ significantly, decide at once. Otherwise the interval of the
+    agreement does: "same" needs its lower end at ``least`` or above, unless all answers and scores are equal anyway.
     """
     by_name = {stage.stage: stage for stage in stages}
     if by_name["outputs"].finding == "different":

@@ -244,12 +244,13 @@ def _detections(
     published: bool,
     level: float,
 ) -> _Detections:
+    """The anomaly scores of each model that has seen both sets, and the models that lack some, by reason."""
     in_set, out_set = _pair(results, inside, outside)
     detections: list[_ModelDetection] = []
     incomplete: dict[str, list[str]] = {}
     for in_result, out_result in _result_pairs(results, in_set, out_set):
         title = in_result.title
-        known = workspace.read(in_result, top_k=1)
+        known = workspace.read(in_result, top_k=1)  # predictions on images of known classes
         unknown = workspace.read(out_result, top_k=1)
         if scores is None:
             names, reason = _possible_scores(known, unknown)

@@ -101,6 +101,7 @@ def _extremes(rows: list[dict[str, Any]], plural: str, elsewhere: str) -> tuple[
 
 
 def line_text(line: Line) -> list[str]:
+    """A line in words: what it is fitted to, its slope and its intercept; a piecewise one as two lines."""
     if isinstance(line, PiecewiseFit):
         pivot = line.pivot * 100.0 / whole(line.unit)
         return [

@@ -124,6 +124,7 @@ def to_latex(table: Table) -> str:
 
 
 def _tabular(table: Table) -> list[str]:
+    """The lines of the table itself; a long one is a ``longtable``, which LaTeX breaks between pages."""
     header = [[formatting.latex(column.heading) for column in table.columns]]
     if any(column.subheading for column in table.columns):
         header.append([formatting.latex(column.subheading) for column in table.columns])

@@ -470,6 +470,8 @@ def scored_results(run: StoredResults, metric: str | None = None, level: float =
 def _score_results(
     run: StoredResults, metric_names: Callable[[Result], Sequence[str]], level: float
 ) -> list[ScoredResult]:
+    """The scores of all results, several results at a time; ``metric_names`` says by which metrics each is scored."""
+
     def score(results: Sequence[Result]) -> list[ScoredResult]:
         scored: list[ScoredResult] = []
         for result in results:

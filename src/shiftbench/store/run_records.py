@@ -408,6 +408,7 @@ class RunHistory:
         return cls(records)
 
     def _add(self, record: RunRecord, model: ModelRun) -> None:
+        """Enter what one run did for one model: who made each result, and what is known of the version."""
         for key in model.removed:
             self._makers.pop(key, None)
         if record.kind == "remove":

@@ -99,6 +99,7 @@ def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> 
 
 
 def _pairs(hits: BoolArray, names: Sequence[str], level: float) -> list[PairAgreement]:
+    """Every pair of models, the more accurate first: how often both are right or wrong, and how often by chance."""
     n = hits.shape[1]
     # Counts of images that two models both get right, for all pairs at once; float32 is exact up to 2^24.
     dense: NDArray[np.floating] = hits.astype(np.float32 if n < 2**24 else np.float64)

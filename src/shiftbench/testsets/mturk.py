@@ -227,6 +227,11 @@ def _submitted(project: Project, client: MTurkClient) -> Iterator[Json]:
 
 
 def _settlement(project: Project, submitted: Json) -> Settlement:
+    """What should become of one submitted assignment.
+
+    It is approved if its own worker answered a task for it and sent its code. One key may stand in links of several
+    workers, so that a mismatch with one of them does not decide.
+    """
     key = submitted["AssignmentId"]
     query = select(PlatformAssignment).join(Worker)
     query = query.where(Worker.platform == "mturk", PlatformAssignment.key == key)

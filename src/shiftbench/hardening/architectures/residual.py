@@ -408,6 +408,8 @@ class MultigridNet(nn.Module):
         for number, stem in enumerate(self.stems):
             grids.append(stem(avg_pool2d(x, 2**number) if number > 0 else x))
         for number, stage in enumerate(self.stages):
+            # Between stages every grid is pooled to half its side. From the first merge on, the two coarsest become one
+            # grid instead.
             if number >= self.first_merge:
                 *finer, last, coarsest = grids
                 joined = torch.cat([adaptive_max_pool2d(last, coarsest.shape[2:]), coarsest], dim=1)

@@ -190,6 +190,7 @@ class TrainingRun:
         return Trained(self.folder, self.log)
 
     def _epoch(self, workers: int, advance: Advance) -> None:
+        """Train the rest of an epoch, from the batch where the position is, with checkpoints on the way."""
         position = self.position
         began = time.monotonic()
         saved = began
@@ -278,6 +279,7 @@ class TrainingRun:
         )
 
     def _end_epoch(self, workers: int) -> None:
+        """Log the finished epoch, evaluate, and write the checkpoint from which the next one begins."""
         position = self.position
         last = (position.epoch + 1) * self.batches.count - 1
         self._check(last, float(self.sums[0]))

@@ -142,6 +142,11 @@ _KINDS_OF_SHIFTS = {
 
 @claim("001.kinds_of_shifts")
 def kinds_of_shifts(row: _Row, data: Data) -> float:
+    """How well a synthetic measure of robustness predicts robustness to the natural shifts of one kind.
+
+    It is the mean over these shifts of Pearson's correlation: its rank among the measures, or its distance from the
+    mean over corruptions.
+    """
     natural = _KINDS_OF_SHIFTS[row.setting]
     needed = [SHIFTS[name] for name in natural]
     study = data.testbed_with(*(axes.x for axes in needed), *(axes.y for axes in needed))
