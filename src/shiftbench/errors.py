@@ -35,7 +35,8 @@ __all__ = [
 _PACKAGE = __name__.partition(".")[0]
 #: Whether the user of this process types commands: messages then name options instead of arguments.
 _on_command_line = False
-_SCHEME = r"(?:[a-z][a-z0-9+.-]+://|(?:https?|s3|gs|abfss?|postgresql):/)"
+#: The start of a URL, which may have lost a slash, as it does when it is taken for a path, or its scheme.
+_SCHEME = r"(?:[a-z][a-z0-9+.-]+://|(?:https?|s3|gs|abfss?|postgresql):/|(?<![\w:/])//)"
 _USER_IN_URL = re.compile(rf"({_SCHEME})[^\s/'\"]*@", re.IGNORECASE)
 _QUERY_OF_URL = re.compile(rf"({_SCHEME}[^\s?'\"]*)\?[^\s'\"]+", re.IGNORECASE)
 
@@ -95,11 +96,13 @@ def shell_command(*words: object) -> str:
 def without_credentials(text: str) -> str:
     """A text without the users, passwords and queries of the URLs in it, which may hold keys and tokens.
 
-    Records, messages and lists of jobs show URLs only in this form. The scheme of a URL may have lost a slash, as it
+    Records, messages and lists of jobs show URLs only in this form. A URL may have lost its scheme, or a slash, as it
     does when it is taken for a path.
 
     >>> without_credentials("no https://me:secret@host/model.onnx?token=x here")
     'no https://***@host/model.onnx?*** here'
+    >>> without_credentials("//me:secret@host is not a folder")
+    '//***@host is not a folder'
     """
     text = _USER_IN_URL.sub(r"\1***@", text)
     return _QUERY_OF_URL.sub(r"\1?***", text)

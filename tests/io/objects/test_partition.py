@@ -1,0 +1,148 @@
+"""An object store on a host of its own, whose network is cut in the middle of a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tests import processes
+from tests.io.objects.server import credentials
+from tests.runs.helpers import colour_folder
+from tests.runs.kill_target import evaluate_slowly
+
+#: Longer than the ten seconds that a client of the store waits for a connection.
+CUT_SECONDS = 12
+BUCKET = "far-away"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A network namespace with one end of a cable, whose other end is here."""
+
+    name: str
+    cable: str
+    address: str
+
+    def cut(self) -> None:
+        _ip("link", "set", self.cable, "down")
+
+    def mend(self) -> None:
+        _ip("link", "set", self.cable, "up")
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@contextmanager
+def host() -> Iterator[Host]:
+    """A host with delay and loss on its cable, where the kernel can do that; skips the test if there are no hosts."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("network namespaces need root and iproute2")
+    number = os.getpid() % 250
+    there = Host(f"sb{os.getpid()}", f"sb{os.getpid()}a", f"10.217.{number}.2")
+    try:
+        _ip("netns", "add", there.name)
+    except subprocess.CalledProcessError:
+        pytest.skip("network namespaces are not allowed here")
+    try:
+        _ip("link", "add", there.cable, "type", "veth", "peer", "name", "far", "netns", there.name)
+        _ip("addr", "add", f"10.217.{number}.1/24", "dev", there.cable)
+        _ip("link", "set", there.cable, "up")
+        _ip("-n", there.name, "addr", "add", f"{there.address}/24", "dev", "far")
+        _ip("-n", there.name, "link", "set", "far", "up")
+        _ip("-n", there.name, "link", "set", "lo", "up")
+        slow = ["tc", "qdisc", "add", "dev", there.cable, "root", "netem", "delay", "20ms", "loss", "1%"]
+        subprocess.run(slow, check=False, capture_output=True)
+        yield there
+    finally:
+        _ip("netns", "del", there.name)
+
+
+@contextmanager
+def store_on(there: Host, folder: Path) -> Iterator[str]:
+    """The endpoint of an S3 server that runs on a host."""
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        there.name,
+        sys.executable,
+        "-m",
+        "moto.server",
+        "-H",
+        there.address,
+        "-p",
+        "5000",
+    ]
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(["ip", "netns", "exec", there.name, *command], stdout=log, stderr=log)
+    try:
+        limit = time.monotonic() + 300
+        while time.monotonic() < limit:
+            with suppress(OSError), socket.create_connection((there.address, 5000), timeout=1):
+                break
+            time.sleep(0.1)
+        yield f"http://{there.address}:5000"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.soak
+@pytest.mark.reliability("kills")
+def test_a_run_whose_store_is_cut_off_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = colour_folder(tmp_path / "pictures", per_class=40)
+    local = tmp_path / "local"
+    evaluate_slowly(local, data, 1)
+    expected = {str(path.relative_to(local)): path.read_bytes() for path in local.glob("predictions/**/*.parquet")}
+    with host() as there, store_on(there, tmp_path) as endpoint:
+        for name, value in credentials(endpoint).items():
+            monkeypatch.setenv(name, value)
+        client = boto3.client("s3", endpoint_url=endpoint)
+        client.create_bucket(Bucket=BUCKET)
+
+        def names() -> list[str]:
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="w/")
+            return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+        runs = 0
+        was_cut = False
+        exit_code: int | None = None
+        while exit_code != 0:
+            assert runs < 10, "the same command does not finish"
+            run = processes.start(evaluate_slowly_at, dict(credentials(endpoint)), f"s3://{BUCKET}/w", data)
+            runs += 1
+            limit = time.monotonic() + 300
+            while not was_cut and run.is_alive() and time.monotonic() < limit:
+                if any("/shards/" in name or "/predictions/" in name for name in names()):
+                    there.cut()
+                    time.sleep(CUT_SECONDS)
+                    there.mend()
+                    was_cut = True
+            run.join()
+            exit_code = run.exitcode
+        assert was_cut, "the run ended before its store was cut off"
+        stored = {
+            name.removeprefix("w/"): client.get_object(Bucket=BUCKET, Key=name)["Body"].read()
+            for name in names()
+            if name.startswith("w/predictions/") and name.endswith(".parquet")
+        }
+    assert stored == expected
+
+
+def evaluate_slowly_at(environment: dict[str, str], workspace: str, data: Path) -> None:
+    """The same run in a process that knows the store by its environment."""
+    os.environ.update(environment)
+    evaluate_slowly(workspace, data, 2)
