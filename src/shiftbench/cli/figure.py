@@ -355,9 +355,10 @@ def bars_command(
     shiftbench figure bars -r results.csv -s val -s imagenet-a -c resnet50 -o bars.pdf
     """
     from shiftbench.reports.accuracy_grids import table_scores
-    from shiftbench.reports.confidence import detection_entries
+    from shiftbench.reports.confidence import chance_of_detection, detection_entries
     from shiftbench.reports.figures import bars
 
+    chance: list[float] = []
     run = table.run()
     if run is None:
         if out:
@@ -370,10 +371,11 @@ def bars_command(
                 _, _, score = entry
                 if score.metric == "aupr":
                     entries.append(entry)
+            chance += chance_of_detection(run, inside, out_setting, level=level)
     else:
         selected = run.select(settings=setting or ())
         entries = selected.with_means(selected.scores(table.metric, level=level))
-    drawn.write(bars, entries, workspace=table.workspace)
+    drawn.write(bars, entries, chance=sorted(set(chance)), workspace=table.workspace)
 
 
 @app.command("confusion")

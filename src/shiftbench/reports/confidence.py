@@ -194,6 +194,14 @@ def detection_entries(
     return in_one_column(entries)
 
 
+def chance_of_detection(
+    run: StoredResults, inside: str | None = None, outside: str | None = None, *, level: float = 0.95
+) -> list[float]:
+    """The AUPR of uninformative scores on the out-set, once for each pair of sizes that models were evaluated on."""
+    detections = _detections(run.workspace, run.results, inside, outside, ("max_softmax",), False, level)
+    return sorted({model.detection.chance_aupr for model in detections.models})
+
+
 def detection_table(
     workspace: Workspace,
     results: Sequence[Result],

@@ -112,6 +112,15 @@ def test_seen_against_unseen(run: sb.Run) -> None:
         error_points(grid, seen=["fog"], unseen=["fog"])
 
 
+def test_bars_have_a_line_at_chance() -> None:
+    scores = [SettingScore("a", "imagenet-o", Score("aupr", 0.171, 0.16, 0.18, 12_000, 0.95))]
+    figure = bars(scores, chance=[2_000 / 12_000])
+    [axes] = figure.axes
+    [line] = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert np.asarray(line.get_xdata(), float).tolist() == pytest.approx([16.667, 16.667], abs=1e-3)
+    assert "dashed: chance, 16.7" in figure.notes
+
+
 def test_bars_are_the_scores() -> None:
     entries = [
         SettingScore(f"net-{i}", s, Score("top1", 0.5 + i / 10, 0.4, 0.95, n=50)) for i in range(3) for s in ("a", "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from matplotlib.lines import Line2D
 
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.figures import scatter
+from shiftbench.published.importers import open_table
+from shiftbench.reports.figures import robustness, scatter
 from shiftbench.reports.figures.scatters import make_panel
 from shiftbench.reports.figures.style import BLUE, GREEN, VERMILION
 from shiftbench.studies import Results, StudyError
@@ -151,3 +153,14 @@ def test_the_public_testbed(public: Study) -> None:
 @pytest.mark.parametrize("width", ["single", 5.0])
 def test_many_panels_in_a_narrow_column(public: Study, width: str | float) -> None:
     check(scatter(public, ["vid-pm10", "imagenet-r"], resamples=20, width=width, named=["alexnet"]))
+
+
+def test_robustness_to_two_shifts_is_that_of_models_that_are_not_standard(reference_data: Path) -> None:
+    """001, figure 5, right: the 115 models that r is over, and none of the standard ones that the line is through."""
+    study = open_table(reference_data / "imagenet-testbed")
+    figure = robustness(
+        study, ("imagenetv2", study.shift("imagenetv2")), ("corruptions", study.shift("corruptions")), width="double"
+    )
+    [axes] = figure.axes
+    assert sum(map(len, marks(axes).values())) == 115
+    assert any("n = 115" in text for text in texts(figure))

@@ -296,22 +296,33 @@ def _bar_lengths(values: AccuracyIntervals) -> FloatArray:
 
 
 @in_style
-def bars(entries: Sequence[SettingScore], *, width: str | float = "single", show_notes: bool = True) -> PaperFigure:
+def bars(
+    entries: Sequence[SettingScore],
+    *,
+    chance: Sequence[float] = (),
+    width: str | float = "single",
+    show_notes: bool = True,
+) -> PaperFigure:
     """One bar per model and score with its interval, as 003 shows ImageNet-A accuracy and ImageNet-O AUPR.
 
     Args:
         entries: Scores as ``Run.scores`` gives them; models in the order of the first setting's score.
+        chance: Scores of guessing, as fractions: a dashed line at each.
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
     chart = _BarChart.of([SettingScore(*entry) for entry in entries])
     kinds = list(chart.scores_by_kind)
     step = _BAR_HEIGHT * len(kinds) + _GROUP_GAP
-    figure = new_figure(
-        width, (step * len(chart.models) + 40) / 72 / style.CM, [chart.interval_note()], show_notes=show_notes
-    )
+    notes = [chart.interval_note()]
+    if chance:
+        levels = ", ".join(f"{chart.times * level:.1f}" for level in chance)
+        notes.append(f"dashed: chance, {levels}")
+    figure = new_figure(width, (step * len(chart.models) + 40) / 72 / style.CM, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.grid(visible=False, axis="y")
+    for level in chance:
+        axes.axvline(chart.times * level, color=style.GREY, linestyle="--", linewidth=0.8, zorder=4)
     handles = []
     for number, scores_by_model in enumerate(chart.scores_by_kind.values()):
         ranks = [rank for rank, model in enumerate(chart.models) if model in scores_by_model]

@@ -462,11 +462,15 @@ def robustness(
         xs = rho_on(against[1])
         ys = rho
     check_names("model", (*own, *named, *models), study.results.models)
+    notes = []
+    if against is not None and not models and study.models is not None and any(study.others):
+        # The line goes through the standard models: they have no robustness of their own to compare (001, figure 5).
+        models = [*itertools.compress(study.results.models, study.others), *own]
+        notes.append("shown: models that are not standard, which r is over")
     models = _shown(study, models, own, colour_by) or list(study.results.models)
     drawn_models = [name for name in models if name in xs and name in ys]
     if not drawn_models:
         raise StudyError("no model has both measures", hint="tau needs a table of models with a column base_model")
-    notes = []
     if len(drawn_models) < len(models):
         notes.append(f"not shown, without a value: {count_of(len(models) - len(drawn_models), 'model')}")
     figure = new_figure(width, style.width_in_cm(width) * _ROBUSTNESS_ASPECT, notes, show_notes=show_notes)
