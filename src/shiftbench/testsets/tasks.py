@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, aliased
 from shiftbench import ShiftbenchError
 from shiftbench.extend.io import seeded_rank
 from shiftbench.extend.jobs import worker_count
+from shiftbench.jobs import progress_bar
 from shiftbench.testsets.configuration import AnnotationRules
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, Image, Mark, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
@@ -37,12 +38,13 @@ class TasksMade:
     enlarged: Mapping[str, float]
 
 
-def make_tasks(project: Project) -> TasksMade:
+def make_tasks(project: Project, *, show: bool = False) -> TasksMade:
     """Create grids for all new candidates, and for references that still need a selection frequency.
 
     Each grid has at least the configured number of controls of its class and of near classes. Further references are
     added until ``references_per_class`` of them appear in grids of their class, because matched sampling needs their
-    selection frequencies. Grids of a class differ in size by at most one.
+    selection frequencies. Grids of a class differ in size by at most one. ``show``: a progress bar for the copies that
+    annotators see, which are made last; those that are missing after an interruption are made when they are shown.
     """
     rules = project.configuration.annotation
     counts = Counter[str]()
@@ -71,11 +73,11 @@ def make_tasks(project: Project) -> TasksMade:
         record(project, session, "tasks", **counts)
         enlarged = _enlarged_shares(session, rules)
     if counts["tasks"]:
-        make_copies(project)
+        make_copies(project, show=show)
     return TasksMade(counts["tasks"], counts["candidates"], counts["references"], few_references, enlarged)
 
 
-def make_copies(project: Project) -> None:
+def make_copies(project: Project, *, show: bool = False) -> None:
     """Make the missing copies of all images in grids, so that annotators need not wait for them."""
     query = select(Image.digest, Image.suffix).where(
         exists().where(PoolEntry.image_id == Image.id, Slot.entry_id == PoolEntry.id)
@@ -88,9 +90,12 @@ def make_copies(project: Project) -> None:
         with suppress(OSError, ShiftbenchError):
             project.images.copy(image.digest, image.suffix)
 
-    with ThreadPoolExecutor(worker_count(None)) as threads:
+    with (
+        ThreadPoolExecutor(worker_count(None)) as threads,
+        progress_bar("copies for annotators", len(images), show=show) as advance,
+    ):
         for _ in threads.map(make, images):
-            pass
+            advance(1)
 
 
 def _new_candidates() -> Select[int]:

@@ -398,16 +398,16 @@ def dedupe_command(
 
 
 @app.command("tasks")
-def tasks_command(at: ProjectOptions, json: Json = False) -> None:
-    """Create annotation grids for new candidates, mixed with control images.
+def tasks_command(at: ProjectOptions, quiet: Quiet = False, json: Json = False) -> None:
+    """Create annotation grids for new candidates, mixed with control images, and the copies that annotators see.
 
     Import all images first: candidates that are imported together fill whole grids.
     """
     from shiftbench.testsets.revisions import unsearched
     from shiftbench.testsets.tasks import make_tasks
 
-    with at.opened() as project:
-        created = make_tasks(project)
+    with at.opened() as project, stoppable():
+        created = make_tasks(project, show=not quiet)
         rules = project.configuration.annotation
         gap = unsearched(project)
     values = {**asdict(created), "unsearched": gap}
