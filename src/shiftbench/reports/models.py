@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -365,7 +364,8 @@ def history_table(run: StoredResults, *, level: float = 0.95) -> Table:
     titles = sorted(versions, key=lambda title: first_runs.get(versions[title], ""))
     history = _score_history(run, titles, level)
     columns = history.columns
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
+    cells_by_title: dict[str, dict[str, Number | None]] = {}
     data = []
     for previous, title in zip([None, *titles], titles, strict=False):
         comparison = None
@@ -373,12 +373,13 @@ def history_table(run: StoredResults, *, level: float = 0.95) -> Table:
             comparison = _change(run, title, previous, columns[0], level)
         first_run = first_runs.get(versions[title])
         date = shown_date(first_run) if first_run else ""
-        rows.append(_history_row(title, date, history, comparison))
+        cells_by_title[title] = _history_cells(title, history)
+        rows.append(_history_row(title, date, cells_by_title[title], comparison))
         data.append(_history_data(title, date, history.scores[title], comparison))
     diagrams = []
     if len(rows) > 1:
         for key in columns[:_MAX_HISTORY_COLUMNS]:
-            values = [(row["model"], row[key]) for row in rows]
+            values = [(title, cells[key]) for title, cells in cells_by_title.items()]
             diagrams.append(Diagram(key, partial(interval_chart, values)))
     shown_columns = [
         Column("date", "first run (UTC)", "word"),
@@ -439,11 +440,16 @@ def _change(run: StoredResults, title: str, previous: str, setting: str, level: 
         return None
 
 
-def _history_row(title: str, date: str, history: _ScoreHistory, comparison: Comparison | None) -> dict[str, Any]:
+def _history_cells(title: str, history: _ScoreHistory) -> dict[str, Number | None]:
+    """The scores of a version, by the setting or family."""
     cells: dict[str, Number | None] = dict.fromkeys(history.columns)
     for key, score in history.scores[title].items():
         mark = "*" if (title, key) in history.incomparable else ""
         cells[key] = Number(score.value, score.low, score.high, formatting.digits(score.n), mark=mark)
+    return cells
+
+
+def _history_row(title: str, date: str, cells: Mapping[str, Number | None], comparison: Comparison | None) -> Row:
     change = None
     if comparison is not None:
         places = formatting.digits(comparison.n)
@@ -451,7 +457,7 @@ def _history_row(title: str, date: str, history: _ScoreHistory, comparison: Comp
     return {"date": date, "model": title, **cells, "change": change, "p": comparison and comparison.p}
 
 
-def _history_data(title: str, date: str, scores: Mapping[str, Score], comparison: Comparison | None) -> dict[str, Any]:
+def _history_data(title: str, date: str, scores: Mapping[str, Score], comparison: Comparison | None) -> Row:
     change = None
     if comparison is not None:
         change = {"value": comparison.difference, "low": comparison.low, "high": comparison.high}

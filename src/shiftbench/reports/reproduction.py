@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from shiftbench.errors import listed
 from shiftbench.grouping import by_key
@@ -38,7 +37,7 @@ def reproduction_table(
     counts = _counts(checked)
     by_paper = by_key((check.claim.paper, check) for check in checked)
     parts = [_paper_table(paper, checks) for paper, checks in by_paper.items()]
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "marks": dict(MARKS),
         "kinds": dict(KINDS),
         "counts": counts,
@@ -69,9 +68,9 @@ def reproduction_table(
     )
 
 
-def _rows(checked: Sequence[Checked]) -> list[dict[str, Any]]:
+def _rows(checked: Sequence[Checked]) -> list[Row]:
     """All numbers of all claims."""
-    rows = []
+    rows: list[Row] = []
     for check in checked:
         claim = check.claim
         for row in check.rows:
@@ -117,7 +116,7 @@ def _paper_table(paper: str, checked: Sequence[Checked]) -> Table:
     )
 
 
-def _paper_data(paper: str, checked: Sequence[Checked]) -> dict[str, Any]:
+def _paper_data(paper: str, checked: Sequence[Checked]) -> dict[str, object]:
     claims = [check.as_dict() for check in checked]
     return {"paper": paper, "title": TITLES[paper], "counts": _counts(checked), "claims": claims}
 

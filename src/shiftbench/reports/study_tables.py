@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
-from shiftbench.reports.table import Column, ModelRecords, Name, Table, columns_of
+from shiftbench.reports.table import Column, ModelRecords, Name, Row, Table, columns_of
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, left_out, whole
 from shiftbench.studies.difficulty import DifficultyFit, line_of
@@ -36,7 +36,7 @@ def effective_table(
 ) -> Table:
     """The line and rho of every model, highest first; ``extremes`` shows people only the ends of a long list."""
     rows = _with_categories(study, sorted(result.as_dict()["models"], key=lambda row: -row["rho"]))
-    shown = rows
+    shown: Sequence[Row] = rows
     hidden_notes: list[str] = []
     if extremes:
         shown, hidden_notes = _extremes(rows, "models", "`study effective` and --json have them all")
@@ -69,7 +69,7 @@ def effective_table(
     )
 
 
-def _with_categories(study: Study, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_categories(study: Study, rows: Iterable[Row]) -> list[Row]:
     return [{"category": study.category_of(row["model"]), **row} for row in rows]
 
 
@@ -82,7 +82,7 @@ def _renamed(row: Mapping[str, object], names: Mapping[str, str]) -> dict[str, o
     return {names.get(key, key): value for key, value in row.items()}
 
 
-def _marked(rows: Sequence[dict[str, Any]], own: Sequence[str]) -> list[dict[str, Any]]:
+def _marked(rows: Sequence[Row], own: Sequence[str]) -> list[Row]:
     """The same with a mark behind the names of own models."""
     marked = []
     for row in rows:
@@ -92,12 +92,12 @@ def _marked(rows: Sequence[dict[str, Any]], own: Sequence[str]) -> list[dict[str
     return marked
 
 
-def _extremes(rows: list[dict[str, Any]], plural: str, elsewhere: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _extremes(rows: Sequence[Row], plural: str, elsewhere: str) -> tuple[Sequence[Row], list[str]]:
     """Both ends of a long list, and a note on the rows in between; a short list whole."""
     hidden = len(rows) - 2 * _EXTREMES
     if hidden < 2:
         return rows, []
-    return rows[:_EXTREMES] + rows[-_EXTREMES:], [f"{hidden:,} {plural} in between are not shown; {elsewhere}"]
+    return [*rows[:_EXTREMES], *rows[-_EXTREMES:]], [f"{hidden:,} {plural} in between are not shown; {elsewhere}"]
 
 
 def line_text(line: Line) -> list[str]:
@@ -178,7 +178,7 @@ def wide_table(
         by_shift[shift] = {row.model: row for row in robustness.rows}
     rows = []
     for model in (*own, *(name for name in results.models if name not in own)):
-        row: dict[str, Any] = {"model": model, "category": study.category_of(model), "own": model in own}
+        row: dict[str, object] = {"model": model, "category": study.category_of(model), "own": model in own}
         evaluated = False
         for shift, by_model in by_shift.items():
             if model in by_model:
