@@ -174,6 +174,7 @@ class Monitor:
         except UnknownClassesError:
             if space is not None:
                 raise
+            # As in `evaluate`, folders of unknown classes are the user's own classes, in sorted order.
             self._datasets, left_out = open_data(built_suite, data, space=FOLDERS)
         self._settings = [setting for setting in built_suite.settings if setting.name not in left_out]
         self._data_space = next(iter(self._datasets.values())).space

@@ -62,6 +62,7 @@ class TensorBoardSink:
     """Writes event files with torch's SummaryWriter; a writer that is given stays open."""
 
     def __init__(self, target: Any = "") -> None:
+        # A writer that the user opened is the user's to close.
         self._opened_here = isinstance(target, str)
         self.writer = target
         if self._opened_here:

@@ -311,6 +311,7 @@ def _test_case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
 
 
 def _add_rule(suite: ElementTree.Element, result: GateResult, rule: RuleResult) -> None:
+    """Add a rule to a JUnit report as a test case. An undecided one is an error if it blocks, else skipped."""
     case = _test_case(suite, f"{rule.rule.title} (margin {rule.rule.margin:g} points)")
     text = _xml(f"{rule.worst.name}: {_points(rule, rule.worst)} points, n = {rule.worst.drop.n:,}")
     if rule.verdict == "fail":

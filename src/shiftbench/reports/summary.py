@@ -86,6 +86,8 @@ class Confusion:
 
 @dataclass(frozen=True)
 class CorruptionSummary:
+    """One model under a family of corruptions."""
+
     family: str
     #: Mean accuracy over its corruptions and severities.
     mean: Score
@@ -93,6 +95,7 @@ class CorruptionSummary:
     mce: Score | None
     #: The three corruptions with the lowest accuracy, each a mean over severities.
     worst: tuple[tuple[str, Score], ...]
+    #: How many there are.
     corruptions: int
     severities: int
 

@@ -95,11 +95,11 @@ class Assigned(Shift):
         return replace(self, assignment=self.assignment.over(ids, labels, len(self.members)))
 
     def batch(self, images: Pixels, *, image_ids: Sequence[str], seed: int) -> Pixels:
-        out = np.empty_like(images)
+        shifted = np.empty_like(images)
         for place, rows in self._rows_by_place(image_ids).items():
             ids = [image_ids[row] for row in rows]
-            out[rows] = self.members[place].batch(images[rows], image_ids=ids, seed=seed)
-        return out
+            shifted[rows] = self.members[place].batch(images[rows], image_ids=ids, seed=seed)
+        return shifted
 
     def _rows_by_place(self, ids: Sequence[str]) -> dict[int, list[int]]:
         return by_key((self.assignment.places[image_id], row) for row, image_id in enumerate(ids))
