@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 import shiftbench as sb
-from shiftbench.errors import StoreError
+from shiftbench.classifiers import load_classifier
+from shiftbench.classifiers.options import write_sidecar
+from shiftbench.errors import ClassifierError, StoreError
 from shiftbench.hardening import load_recipe, train
 from shiftbench.hardening.training.loop import TOP
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import LinkedFolderError, remove_tree
 from shiftbench.outputs.record import OutputRecord, write_files
 from shiftbench.reports.summary import summarise
+from shiftbench.reports.table import Column, Table
 from shiftbench.store.maintenance import (
     Damage,
     compact,
@@ -30,11 +33,12 @@ from shiftbench.store.maintenance import (
 )
 from shiftbench.store.unchecked import remove_unchecked_blocks
 from shiftbench.store.workspace import Workspace
-from tests.runs.helpers import brightest_channel, colour_folder
+from tests.runs.helpers import brightest_channel, colour_folder, write_onnx_model
 from tests.runs.test_evaluate import run_small
 
 pytestmark = pytest.mark.reliability("links in workspaces")
 
+STATED = "size=32,resize=squash,interpolation=bilinear,mean=0.5,std=0.25,colour=rgb,outputs=logits"
 #: Folders of a workspace that a stranger may replace by links, or add as links.
 PLACES = (
     "datasets",
@@ -232,3 +236,29 @@ def test_a_list_of_unchecked_blocks_removes_nothing_behind_a_link(link: str, roo
     with pytest.raises(LinkedFolderError):
         remove_unchecked_blocks(Workspace(root, create=False, damaged_too=True))
     assert content(home) == before
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_description_is_not_written_through_a_link(tmp_path: Path, is_there: bool) -> None:
+    """The link lies beside the model of a stranger; it may point to a file that does not exist yet."""
+    model = tmp_path / "net.onnx"
+    write_onnx_model(model)
+    mine = tmp_path / "mine.txt"
+    classifier = load_classifier(model, labels=["blue", "green", "red"], preprocessing=STATED)
+    (tmp_path / "net.onnx.json").symlink_to(mine)
+    if is_there:
+        mine.write_text("mine")
+    with pytest.raises(ClassifierError):
+        write_sidecar(str(model), classifier)
+    written = write_sidecar(str(model), classifier, force=True)
+    assert not written.is_symlink()
+    assert json.loads(written.read_text())["labels"] == ["blue", "green", "red"]
+    assert (mine.read_text() if mine.exists() else None) == ("mine" if is_there else None)
+
+
+def test_a_table_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("mine")
+    (tmp_path / "table.csv").symlink_to(tmp_path / "mine.csv")
+    Table([Column("a", "a")], [{"a": "b"}]).write(tmp_path / "table.csv")
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+    assert not (tmp_path / "table.csv").is_symlink()

@@ -47,6 +47,7 @@ from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preproce
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, shell_command
+from shiftbench.io.atomic import write_bytes
 from shiftbench.io.schema import Count, check_keys, decode
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space, label_spaces
 from shiftbench.labels.space import LabelSpace, Scores
@@ -361,7 +362,7 @@ def new_sidecar(model: str, force: bool = False) -> Path:
     path = Path(f"{model}.json")
     if not Path(model).is_file():
         raise ClassifierError(f"{model} is not a file, so nothing can be written beside it", expected="a model file")
-    if path.exists() and not force:
+    if (path.exists() or path.is_symlink()) and not force:
         raise ClassifierError(f"{path.name} exists", hint=f"edit it, or replace it with {argument('force', True)}")
     return path
 
@@ -374,7 +375,8 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     """
     path = new_sidecar(model, force)
     content = sidecar_content(model, classifier)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
+    text = json.dumps(content, indent=2) + "\n"
+    write_bytes(path, text.encode())  # The model may be a stranger's, and a link beside it is replaced, not followed.
     return path
 
 

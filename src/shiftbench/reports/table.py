@@ -18,6 +18,7 @@ import numpy as np
 from shiftbench.errors import ShiftbenchError
 from shiftbench.grouping import by_key
 from shiftbench.io import html
+from shiftbench.io.atomic import write_bytes
 from shiftbench.reports import formatting, writers
 
 if TYPE_CHECKING:
@@ -456,7 +457,7 @@ class Table:
             raise ShiftbenchError(
                 "unknown table format", found=path.name, expected=f"a file name that ends in {', '.join(formats)}"
             )
-        path.write_text(formats[path.suffix.lower()](), encoding="utf-8", newline="\n")
+        write_bytes(path, formats[path.suffix.lower()]().encode())
         return path
 
 
