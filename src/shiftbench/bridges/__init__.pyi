@@ -1,3 +1,6 @@
+from .inspect_ import InspectImport as InspectImport
+from .inspect_ import import_inspect_log as import_inspect_log
+from .inspect_ import inspect_task as inspect_task
 from .maite_ import MaiteAugmentation as MaiteAugmentation
 from .maite_ import MaiteDataset as MaiteDataset
 from .maite_ import MaiteModel as MaiteModel

@@ -147,5 +147,5 @@ def _dataset(folder: Path, records: Sequence[Record], fields: tuple[str, str], s
         for text in texts:
             if text.startswith("/") or ".." in PurePosixPath(text).parts:
                 raise DatasetError("a record names a file elsewhere", found=text, expected=f"a file below {folder}")
-        return FileDataset(name, target, folder, texts, np.array(labels, dtype=np.int32))
+        return FileDataset(name, target, folder, texts, labels)
     return from_torch_dataset(list(zip(paths, labels, strict=True)), labels=target, name=name)
