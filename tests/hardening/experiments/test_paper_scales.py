@@ -11,6 +11,7 @@ from msgspec import structs
 
 from shiftbench.errors import SettingError
 from shiftbench.hardening.augmentations.copies import augment_folder
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.experiments import run
 from shiftbench.hardening.experiments.base import Experiment, load_experiment
 from shiftbench.hardening.experiments.report import experiment_table
@@ -215,3 +216,15 @@ def test_a_missing_reference_is_said_before_anything_is_trained(place: Path, tmp
         run_experiment(experiment, scale="paper", seeds=1, data=data, out=tmp_path)
     assert "imagenet-val" in str(caught.value.hint)
     assert not list(tmp_path.iterdir())
+
+
+def test_missing_copies_are_said_before_anything_is_trained(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deepaugment trains on the folders EDSR and CAE, which somebody has to make first."""
+    monkeypatch.chdir(tmp_path)
+    experiment = miniature(load_experiment("many-faces"), "paper", ["standard", "deepaugment"])
+    with pytest.raises(TrainingError) as caught:
+        run_experiment(experiment, scale="paper", seeds=1, data=roles(place), out=tmp_path / "out", progress=False)
+    assert "EDSR" in caught.value.message and "harden augment" in str(caught.value.expected)
+    assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shiftbench import Dataset, Geometry, LabelSpace, Normalisation, Preprocessing, open_dataset
 from shiftbench.datasets import of_classes, per_class, sample
-from shiftbench.errors import BadImageError, LabelError
+from shiftbench.errors import BadImageError, DatasetError, LabelError
 from shiftbench.extend.classifiers import read_description
 from shiftbench.extend.datasets import StorageGroups, TrainedOn, find_label_space, identity
 from shiftbench.extend.errors import argument, listed
@@ -165,7 +165,16 @@ def _open_extra(spec: str, dataset: Dataset) -> Dataset:
         copies = open_copies(spec, dataset)
         if copies is not None:
             return copies
-    return _open_in_space(spec, dataset.space)
+    try:
+        return _open_in_space(spec, dataset.space)
+    except DatasetError as error:
+        if ":" in spec or Path(spec).exists():
+            raise
+        raise TrainingError(
+            f"data.extra: there is no folder or dataset {spec!r}",
+            found=f"the working folder {Path.cwd().name!r}",
+            expected="training data, or copies that `shiftbench harden augment` wrote, as the recipe's comment says",
+        ) from error
 
 
 def _load(dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, show: bool) -> TrainingImages:
