@@ -16,6 +16,7 @@ import shiftbench as sb
 from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.classifiers.torch_ import normalised_on, torch_twin
 from shiftbench.classifiers.zoo import import_torchvision
+from shiftbench.datasets import from_arrays
 from shiftbench.labels.space import LabelSpace
 from tests.commands import answer, output
 
@@ -198,3 +199,18 @@ def test_sigmoids_are_assumed_to_be_probabilities() -> None:
     with pytest.warns(sb.ResultWarning, match="outputs=probabilities"):
         classifier = sb.load_classifier(sigmoids, default_labels=classes, preprocessing={"size": 8})
     assert classifier.outputs == "probabilities" and "outputs" in classifier.assumed
+
+
+def test_assumed_probabilities_above_one_are_refused() -> None:
+    """Logits that lie between 0 and 1 for the images of the trial, and not for bright ones."""
+
+    def logits(images: Any) -> Any:
+        light = images.mean(axis=(1, 2, 3)) / 255
+        return np.stack([np.full_like(light, 0.2), 1.8 * light], axis=1).astype(np.float32)
+
+    white = from_arrays(np.full((2, 8, 8, 3), 255, np.uint8), [0, 1], space=["dull", "glad"])
+    stated = {"size": 8, "interpolation": "bilinear"}
+    with pytest.warns(sb.ResultWarning), pytest.raises(sb.ShiftbenchError):
+        sb.evaluate(logits, data=white, preprocessing=stated, progress=False)
+    run = sb.evaluate(logits, data=white, preprocessing=stated | {"outputs": "logits"}, progress=False)
+    assert run.predictions().confidence == pytest.approx([1 / (1 + np.exp(0.2 - 1.8))] * 2, abs=1e-3)

@@ -55,6 +55,8 @@ T = TypeVar("T")
 KeptPredictions = dict[str, dict[Block, PredictionBlock]]
 #: Number of blocks that a reader remembers: enough for workers that are at nearly the same one.
 _REMEMBERED_BLOCKS = 4
+#: How far a probability may lie above 1.
+_ROUNDING = 1e-3
 #: Ids of the runs in whose records this process has entered its software.
 _recorded_runs: set[str] = set()
 
@@ -580,15 +582,19 @@ class ModelView:
                 hint=f"name its label space with {argument('labels')}, or correct the model's last layer",
             )
         lowest = -np.inf
+        highest = np.inf
         fault = "nan or inf"
         hint = None
         if self.classifier.outputs == "probabilities":
             lowest = 0.0
             fault = "nan or inf, or a negative probability,"
             if "outputs" in self.classifier.assumed:
+                # Percentages are recognised by their sum, so that what is assumed to be a probability is at most 1.
+                highest = 1 + _ROUNDING
+                fault = "nan or inf, or a score that is no probability,"
                 option = argument("preprocessing", "outputs=logits", flag="--preprocess")
                 hint = f"{option}, if the outputs are no probabilities"
-        valid = (np.isfinite(scores) & (scores >= lowest)).all(axis=1)
+        valid = (np.isfinite(scores) & (scores >= lowest) & (scores <= highest)).all(axis=1)
         if not valid.all():
             image_id = ids[int(valid.argmin())]
             raise ClassifierError(f"{_the(self.classifier)} returned {fault} for image {image_id!r}", hint=hint)
