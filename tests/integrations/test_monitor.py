@@ -175,7 +175,7 @@ def test_training_is_the_same_to_the_bit(settings: dict[str, Any], network: Netw
 def test_a_model_that_draws_at_evaluation_leaves_the_generators_alone(monitor: sb.Monitor, network: Network) -> None:
     class Noisy(torch.nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return random.random() + np.random.rand() + torch.rand(len(images), 2)  # noqa: NPY002
+            return 2 + random.random() + np.random.rand() + torch.rand(len(images), 2)  # noqa: NPY002
 
     before = training_state(network)["random"]
     monitor(Noisy(), 0)

@@ -279,15 +279,16 @@ def test_every_row_group_of_parquet_is_read_once_in_an_epoch(
     columns = {"image": [{"bytes": data} for _ in range(count)], "label": [number % 10 for number in range(count)]}
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "train.parquet", row_group_size=rows)
     recipe = tiny("data.labels=cifar-10", "data.memory_gb=0", f"data.window={window}", "data.sample=0")
-    dataset = open_training_set(str(tmp_path / "train.parquet"), recipe.data)
     reads: list[int] = []
-    read_row_group = pyarrow.parquet.ParquetFile.read_row_group
+    iter_batches = pyarrow.parquet.ParquetFile.iter_batches
 
-    def counted(table: Any, group: int, *arguments: Any, **options: Any) -> Any:
-        reads.append(group)
-        return read_row_group(table, group, *arguments, **options)
+    def counted(table: Any, *arguments: Any, row_groups: list[int], columns: list[str], **options: Any) -> Any:
+        if columns == ["image"]:
+            reads.extend(row_groups)
+        return iter_batches(table, *arguments, row_groups=row_groups, columns=columns, **options)
 
-    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read_row_group", counted)
+    dataset = open_training_set(str(tmp_path / "train.parquet"), recipe.data)
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", counted)
     groups = dataset.storage_groups()
     assert groups is not None
     orders = [Order(count, count, recipe, 0, 1, shuffled=True, storage_groups=lambda: groups) for _ in range(2)]
