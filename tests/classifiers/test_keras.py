@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("torch")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="the extra keras is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 
 from shiftbench.classifiers import load_classifier  # noqa: E402
 from shiftbench.datasets.samples import sample_images  # noqa: E402
