@@ -186,7 +186,7 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
             if warning is not None:
                 warnings.append(warning)
         if not classifier.repeatable and not classifier.stateful:
-            warnings.append(_unsteady(classifier.name))
+            warnings.append(_unrepeatable(classifier.name))
         elif classifier.one_at_a_time:
             warnings.append(_mixing(classifier.name))
         # The name is looked up again, because the scores on fixed images may have made the model another version.
@@ -357,6 +357,19 @@ def _unsteady(name: str) -> ResultWarning:
         f"{argument('stateful', True)} evaluates it on images in random order, and resets it before each setting. "
         "Stored results are reused; a change of what the model reads when it is called "
         "goes unnoticed",
+        "unsteady-model",
+    )
+
+
+def _unrepeatable(name: str) -> ResultWarning:
+    """The warning about a file that gives the same image, alone, other scores in another call."""
+    return ResultWarning(
+        f"{name} returns different scores for the same image from call to call: it is random or keeps state, as does a "
+        "graph that was exported in training mode (dropout is random, and batch normalisation changes its running "
+        "means). Its numbers depend on the order of the images and on chance. Export it again in inference mode, with "
+        "torch after `model.eval()`. If state is meant, pass the torch module or the function with "
+        f"{argument('stateful', True)}. "
+        "Stored results are reused",
         "unsteady-model",
     )
 
