@@ -14,6 +14,7 @@ from pathlib import Path
 #: Imported once by the process that is forked.
 PRELOADED = (
     "tests.runs.kill_target",
+    "tests.store.unchecked_target",
     "tests.outputs.kill_target",
     "tests.hardening.augmentations.kill_target",
     "tests.hardening.training.kill_target",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import warnings
@@ -14,7 +15,7 @@ import onnxruntime
 import pytest
 
 import shiftbench as sb
-from shiftbench.api import StrictRunError
+from shiftbench.api import IncompleteRunError, StrictRunError
 from shiftbench.errors import ResultWarning
 from shiftbench.store.maintenance import verify
 from shiftbench.store.workspace import Workspace
@@ -213,3 +214,22 @@ def test_blocks_of_another_model_do_not_survive_a_kill(tmp_path: Path) -> None:
     resumed = subprocess.run(words, capture_output=True, text=True, check=False)
     assert resumed.stdout.split() == ["1.0"], resumed.stderr
     assert not list((tmp_path / "w/locks").glob("unchecked-*.json"))
+
+
+def test_blocks_of_another_run_that_is_killed_meanwhile_are_not_joined(tmp_path: Path, data: Path) -> None:
+    """The other run wrote the first blocks, and is killed after this one has begun."""
+    workspace = tmp_path / "w"
+    listed: list[str] = []
+
+    def in_company(images: Any) -> Any:
+        if not listed:
+            listed.extend(path.relative_to(workspace).as_posix() for path in workspace.glob("shards/**/*.parquet"))
+            if listed:
+                (workspace / "locks/unchecked-other-1-0.json").write_text(json.dumps(listed))
+        return brightest_channel(images)[:, ::-1]
+
+    with pytest.raises(IncompleteRunError):
+        run(in_company, data, workspace, batch_size=2)
+    assert not list((workspace / "predictions").rglob("*.parquet"))
+    finished, _ = run(in_company, data, workspace, batch_size=2)
+    assert accuracy(finished) == 1.0

@@ -32,7 +32,7 @@ def shards(workspace: Path) -> int:
 def locks_without_owner(workspace: Path) -> list[Path]:
     """The lock files that stay once the workers of killed runs have ended, which takes them up to half a second.
 
-    The list of a worker that still lived when the last run began is removed by the run after it.
+    The lock of a worker that was about to begin a list after the last run had looked is removed by the run after it.
     """
     limit = time.monotonic() + 60
     while any((workspace / "locks").glob("*")) and time.monotonic() < limit:

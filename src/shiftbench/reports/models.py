@@ -247,7 +247,7 @@ def _status(run: StoredResults, record: RunRecord) -> str:
     """The recorded status; a run that is recorded as running may have been killed."""
     if record.status != "running":
         return record.status
-    alive = is_alive(run.workspace, record)
+    alive = is_alive(run.workspace, record.id)
     if alive is None:
         return "running or killed"
     return "running" if alive else "killed"

@@ -562,6 +562,8 @@ def _compute(
     failures += _changed_models(workspace, context, todo)
     if context.watch.unchecked is not None:
         context.watch.unchecked.close_run()
+        # Another run that computed some of these blocks may have been killed meanwhile.
+        remove_unchecked_blocks(workspace)
     lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context, job.kept or {}))
     if lacking and shard is None and not failures:
         failures += [_withdrawn(planned.result) for planned in lacking]

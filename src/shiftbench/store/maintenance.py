@@ -431,7 +431,7 @@ def _refuse_if_used(workspace: Workspace, keys: Set[str]) -> None:
         used: set[str] = set()
         for model in record.models:
             used |= keys & set(model.results)
-        if used and run_records.is_alive(workspace, record):
+        if used and run_records.is_alive(workspace, record.id):
             raise StoreError(
                 f"a run that started at {record.started} uses {len(used)} of these results",
                 hint="wait for it to finish, or stop it",

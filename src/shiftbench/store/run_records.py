@@ -361,11 +361,11 @@ def read_run(workspace: Workspace, path: Location) -> RunRecord | None:
         return None
 
 
-def is_alive(workspace: Workspace, record: RunRecord) -> bool | None:
-    """Whether an unfinished run still goes on; None where there are no locks to tell."""
+def is_alive(workspace: Workspace, run: str) -> bool | None:
+    """Whether the run with this id still goes on; None where there are no locks to tell."""
     if is_object(workspace.root):
         return None
-    lock = workspace.lock_path(f"run-{record.id}")
+    lock = workspace.lock_path(f"run-{run}")
     if not lock.exists():
         return False
     with file_lock(lock, wait=False) as is_free:
