@@ -42,6 +42,8 @@ _BOTTLENECK = 4
 _SCALE_STEM = 2
 #: Channels of an exit, on small images.
 _EXIT = 128
+#: The share of the channels that a transition keeps.
+Compression = Annotated[float, Meta(gt=0, le=1)]
 
 
 def preactivated(inputs: int, outputs: int, size: int, groups: int = 1) -> nn.Sequential:
@@ -80,12 +82,14 @@ def densenet(
     depth: Count = 40,
     width: Count = 12,
     bottleneck: bool = False,
+    compression: Compression | None = None,
     dropout: Dropout = 0.0,
     attention: Attention = "none",
 ) -> nn.Module:
     """A densely connected network; depth 3n + 4, or 6n + 4 with bottlenecks.
 
     ``width``: the growth rate k. ``bottleneck``: the BC variant, with 1x1 layers and halved transitions.
+    ``compression``: the share of the channels that a transition keeps; by default 0.5 with bottlenecks, else 1.
 
     Attention weighs the features of each dense block as a whole, before the transition: the dozen channels that
     one layer adds are too few to choose among.
@@ -93,11 +97,13 @@ def densenet(
     layers_per_step = 2 if bottleneck else 1
     layers = blocks_of("densenet", depth, layers=_BLOCKS * layers_per_step, around=_BLOCKS + 1)
     channels = 2 * width if bottleneck else _STEM
+    if compression is None:
+        compression = 0.5 if bottleneck else 1.0
     middle = _BOTTLENECK * width
     modules: list[nn.Module] = [convolution(3, channels)]
     for block in range(_BLOCKS):
         if block > 0:
-            kept_channels = channels // 2 if bottleneck else channels
+            kept_channels = int(channels * compression)
             modules += [preactivated(channels, kept_channels, 1), nn.Dropout(dropout), nn.AvgPool2d(2)]
             channels = kept_channels
         for _ in range(layers):
@@ -119,7 +125,8 @@ class LearnedGroups(Scheduled):
     """A 1x1 layer whose output channels i, i + groups, ... are a group, which ends with 1 / ``condense`` of the inputs.
 
     In the first half of the training, in ``condense`` - 1 stages, each group loses its weakest inputs.
-    The penalty is the published group lasso: of each group and input, the length of the weights.
+    The penalty is the published group lasso: of each group and input, the length of the weights. As published, it ends
+    with the last stage, when no further inputs are dropped.
     """
 
     mask: Tensor
@@ -149,6 +156,8 @@ class LearnedGroups(Scheduled):
                 self.mask[group :: self.groups, inputs] = False
 
     def penalty(self) -> Tensor:
+        if not self.lasso or int(self.stage) >= self.condense - 1:
+            return self.conv.weight.new_zeros(())
         return self.lasso * self._by_group().square().sum(dim=0).clamp(min=1e-6).sqrt().sum()
 
     def _by_group(self) -> Tensor:
@@ -171,7 +180,7 @@ def condensenet(
     """CondenseNet-86: ``stages`` of layers, each stage with its own ``growth``, dense over all of them.
 
     ``groups`` (G), ``condense`` (C): 4 and 4 in the paper, 8 and 8 in 002's smaller one. ``lasso``: weight of the
-    group lasso, which the released commands leave at 0. ``imagenet``: a stem of stride 2; the published sizes are then
+    group lasso, 1e-5 in the released command for ImageNet and 0 in that for CIFAR. ``imagenet``: a stem of stride 2; the published sizes are then
     stages = [4, 6, 8, 10, 8] and growth = [8, 16, 32, 64, 128].
     """
     if len(stages) != len(growth) or any(new_channels % groups for new_channels in growth):

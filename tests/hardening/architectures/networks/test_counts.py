@@ -63,6 +63,19 @@ def densenet(layers: int, growth: int) -> int:
     return total + norm(channels) + linear(channels)
 
 
+def uncompressed_densenet(layers: int, growth: int) -> int:
+    """With 1x1 layers, and transitions that keep all channels."""
+    channels = 2 * growth
+    total = conv(3, channels)
+    for block in range(3):
+        if block:
+            total += norm(channels) + conv(channels, channels, 1)
+        for _ in range(layers):
+            total += norm(channels) + conv(channels, 4 * growth, 1) + norm(4 * growth) + conv(4 * growth, growth)
+            channels += growth
+    return total + norm(channels) + linear(channels)
+
+
 def resnext(cardinality: int, width: int) -> int:
     total = conv(3, 64) + norm(64)
     inputs = 64
@@ -186,6 +199,7 @@ COUNTS: list[tuple[str, dict[str, Any], int, float | None]] = [
     ("wrn-40-2", {"depth": 40, "width": 4}, wide_resnet(6, 4), 8.9),
     ("densenet-40", {}, densenet(12, 12), 1.0),
     ("densenet-40", {"depth": 100, "bottleneck": True}, 769_162, 0.8),
+    ("densenet-40", {"width": 24, "bottleneck": True, "compression": 1.0}, uncompressed_densenet(6, 24), None),
     ("resnext-29", {"cardinality": 8, "width": 64}, resnext(8, 64), 34.4),
     ("resnext-29", {"cardinality": 8, "width": 32}, resnext(8, 32), None),  # that of Icons-50
     ("resnext-29", {}, resnext(4, 32), None),  # that of AugMix

@@ -260,8 +260,24 @@ def test_condensed_groups_lose_their_weakest_inputs_in_the_first_half() -> None:
         assert torch.equal(layer.mask[group].flatten().nonzero().flatten(), strongest)
     used = torch.autograd.functional.jacobian(layer.eval(), x)[:, :, 0, 0].abs().sum(dim=(0, 2, 4, 5))  # type: ignore[no-untyped-call]
     assert torch.equal(used > 0, layer.mask[:, :, 0, 0])
+    assert float(layer.penalty()) == 0, "the last inputs are dropped"
+
+
+def test_the_group_lasso_is_that_of_the_authors_until_the_last_stage() -> None:
+    layer = LearnedGroups(8, 8, groups=4, condense=4, lasso=1e-5)
+    layer.progress(0.34)
     by_hand = sum(layer.conv.weight[g::4, i].norm() for g in range(4) for i in range(8) if layer.mask[g, i])
-    assert float(layer.penalty()) == pytest.approx(1e-5 * (float(by_hand) + 24e-3), rel=1e-4)
+    dropped = int((~layer.mask[:4]).sum())
+    assert dropped == 16
+    penalty = layer.penalty()
+    assert float(penalty.detach()) == pytest.approx(1e-5 * (float(by_hand) + dropped * 1e-3), rel=1e-4)
+    assert penalty.requires_grad
+    layer.progress(0.49)
+    assert float(layer.penalty().detach()) > 0
+    layer.progress(0.5)
+    assert float(layer.penalty()) == 0
+    without = LearnedGroups(8, 8, groups=4, condense=4, lasso=0.0)
+    assert float(without.penalty()) == 0
 
 
 def test_a_grid_hears_of_its_neighbours_only() -> None:
