@@ -29,12 +29,14 @@ from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.study import (
     ExperimentStudy,
     _direction,
+    _directions,
     _evidence,
     _jackknifed,
     _joined,
     _Measured,
     _number,
     _p_value,
+    _pooled_p_value,
     study_runs,
 )
 from shiftbench.hardening.recipe import Part, Recipe, builtin_names, load_recipe
@@ -264,6 +266,39 @@ def test_p_values_without_an_effect_are_not_too_small_in_the_tail(seeds: int) ->
     for threshold in (0.05, 0.01, 0.002):
         expected = threshold * draws
         assert np.sum(np.array(p) < threshold) <= expected + 4 * expected**0.5
+
+
+def test_p_values_of_directions_without_an_effect_are_not_too_small_in_the_tail() -> None:
+    """Three seeds of five variants; the variance over seeds comes from all of them."""
+    rng = np.random.default_rng(7)
+    draws = 2000
+    variants = [f"v{number}" for number in range(5)]
+    names = [f"{variant}-s{seed}" for variant in variants for seed in range(3)]
+    p = []
+    for _ in range(draws):
+        hits = 0.5 + rng.normal(0, 0.02, (len(names), 1)) + rng.normal(0, 0.3, (len(names), 100))
+        measured = _Measured(names, hits, hits, {}, True, 0.2, 0.2, hits)
+        difference = measured.of(hits, "v0", 3) - measured.of(hits, "v1", 3)
+        p.append(_pooled_p_value(difference, measured.seed_variance(hits, variants, 3)))
+    for threshold in (0.05, 0.01, 0.002):
+        expected = threshold * draws
+        assert np.sum(np.array(p) < threshold) <= expected + 4 * expected**0.5
+
+
+def test_directions_are_corrected_for_their_number() -> None:
+    """A difference that is clear as a single claim is not clear among many claims of differences that do not exist."""
+    rng = np.random.default_rng(3)
+    names = [f"{variant}-s{seed}" for variant in SKILLS for seed in range(SEEDS)]
+    skills = np.repeat([0.5, 0.5, 0.56, 0.5], SEEDS)[:, None]
+    hits = (rng.random((len(names), 2000)) < skills).astype(float)
+    measured = _Measured(names, hits, hits, {}, True, 0.2, 0.2, hits)
+    claim = MADE_UP.claims[0]
+    single = _directions(structs.replace(MADE_UP, claims=(claim,)), measured, SEEDS, 0.95)[0]
+    assert (single.verdict, single.p_holm) == ("appears", single.p)
+    others = [PaperClaim("nothing", "000", "weak", "standard")] * 1000
+    among = _directions(structs.replace(MADE_UP, claims=(claim, *others)), measured, SEEDS, 0.95)[0]
+    assert among.p == single.p and among.p_holm == pytest.approx(min(1.0, 1001 * among.p))
+    assert among.difference == single.difference and among.verdict == "not clear"
 
 
 def test_networks_that_guess_are_at_chance_level() -> None:

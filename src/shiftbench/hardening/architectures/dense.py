@@ -180,8 +180,8 @@ def condensenet(
     """CondenseNet-86: ``stages`` of layers, each stage with its own ``growth``, dense over all of them.
 
     ``groups`` (G), ``condense`` (C): 4 and 4 in the paper, 8 and 8 in 002's smaller one. ``lasso``: weight of the
-    group lasso, 1e-5 in the released command for ImageNet and 0 in that for CIFAR. ``imagenet``: a stem of stride 2; the published sizes are then
-    stages = [4, 6, 8, 10, 8] and growth = [8, 16, 32, 64, 128].
+    group lasso, 1e-5 in the released command for ImageNet and 0 in that for CIFAR. ``imagenet``: a stem of stride 2;
+    the published sizes are then stages = [4, 6, 8, 10, 8] and growth = [8, 16, 32, 64, 128].
     """
     if len(stages) != len(growth) or any(new_channels % groups for new_channels in growth):
         raise ArchitectureError(

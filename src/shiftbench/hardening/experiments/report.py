@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 from msgspec import structs
@@ -174,6 +175,7 @@ def _groups_table(study: ExperimentStudy) -> Table:
 
 def _directions_table(study: ExperimentStudy) -> Table:
     rows = []
+    corrected = sum(not math.isnan(direction.p_holm) for direction in study.directions)
     for direction in study.directions:
         claim = structs.asdict(direction.claim)
         difference = asdict(direction.difference.times(100))
@@ -185,6 +187,8 @@ def _directions_table(study: ExperimentStudy) -> Table:
         row["difference"] = difference.pop("value")
         row |= difference
         row["seeds"] = f"{direction.seeds_for} of {direction.seeds}"
+        row["p"] = None if math.isnan(direction.p) else direction.p
+        row["p_holm"] = None if math.isnan(direction.p_holm) else direction.p_holm
         row["verdict"] = direction.verdict
         rows.append(row)
     columns = [
@@ -194,12 +198,14 @@ def _directions_table(study: ExperimentStudy) -> Table:
         Column("published", "its numbers", optional=True),
         Column("difference", "here", "points", ("low", "high"), places=1),
         Column("seeds", "seeds for it"),
+        Column("p_holm", "p (Holm)", "p", optional=True),
         Column("verdict", "direction"),
     ]
     notes = [
         f"{_shifted_name(study)}, or clean "
         "accuracy where the order names it; here: by how much the first is better, points; "
-        f"{_intervals(study)}; clear where they and every seed agree; no verdict with one seed, or where both "
-        "are at chance level"
+        f"{_intervals(study)}; no verdict with one seed, or where both are at chance level",
+        "clear where the interval, every seed and p (Holm) agree: Student's t test with the degrees of freedom of the "
+        f"seeds of all variants, Holm's correction over {count_of(corrected, 'direction')}",
     ]
     return Table(columns, rows, title="do the papers' directions appear?", notes=notes)

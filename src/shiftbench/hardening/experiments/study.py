@@ -5,7 +5,7 @@ variance is that of the mean over images plus that of the mean over seeds, from 
 Student's t at Satterthwaite's degrees of freedom. rho is not a mean, so its two variances come from the bootstrap over
 images and from the jackknife over seeds, in which the line changes, too. With one seed the interval is over images
 only, and no verdict is given; neither is one given if the networks are at chance level. The p-values of hypotheses have
-the degrees of freedom of the seeds.
+the degrees of freedom of the seeds, as do those of directions; both are corrected for their number.
 
 "Shifted" is the protocol's own metric: accuracy, mCE (as 1 - mCE, so that more is better), mAP or AUPR. Accuracy and
 mCE are means over images. The others are not, so their units are the delete-a-group jackknife's pseudo-values, whose
@@ -15,6 +15,7 @@ mean is the metric and whose variance is that of the jackknife. The parts of an 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -102,16 +103,23 @@ class Direction:
     #: The number of seeds in which the difference has the paper's sign.
     seeds_for: int
     seeds: int
+    #: Student's t test of the difference, with the degrees of freedom of the seeds; nan with one seed.
+    p: float = math.nan
+    #: The same, corrected for the number of the experiment's directions; nan where no verdict is possible.
+    p_holm: float = math.nan
+    level: float = 0.95
     #: Neither of the two variants is clearly better than guessing.
     at_chance: bool = False
 
     @property
     def verdict(self) -> str:
-        """The verdict is clear only if the interval and every seed agree."""
+        """The verdict is clear only if the interval, every seed and the corrected p-value agree."""
         if self.seeds == 1:
             return "no verdict: one seed"
         if self.at_chance:
             return "no verdict: at chance level"
+        if not self.p_holm <= 1 - self.level:
+            return "not clear"
         if self.difference.low > 0 and self.seeds_for == self.seeds:
             return "appears"
         if self.difference.high < 0 and self.seeds_for == 0:
@@ -226,7 +234,7 @@ def study_runs(
         images=(clean_images, shifted_images),
         settings=tuple(settings),
         variants=variants,
-        directions=[_direction(claim, experiment, measured, seeds, level) for claim in experiment.claims],
+        directions=_directions(experiment, measured, seeds, level),
         evidence=evidence,
         line=line,
         notes=notes,
@@ -462,11 +470,10 @@ def _number(hits: Hits, level: float, of_seeds: SeedVariance | None = None, vari
         of_seeds: The variance over seeds from all variants; default: from these seeds alone.
         variants: Number of variants whose runs the outcomes are of.
     """
-    error, freedom = _standard_error(hits)
-    if of_seeds is not None:
-        seeds, images = hits.shape
-        over_images = float(hits.mean(axis=0).var(ddof=1)) / images
-        error, freedom = _total_error(over_images, images, variants * of_seeds.value / seeds, of_seeds.freedom)
+    if of_seeds is None:
+        error, freedom = _standard_error(hits)
+    else:
+        error, freedom = _pooled_error(hits, of_seeds, variants)
     return _seed_mean(float(hits.mean()), hits.mean(axis=1), error, freedom, level)
 
 
@@ -484,6 +491,13 @@ def _standard_error(hits: Hits) -> tuple[float, float]:
     if seeds > 1:
         over_seeds = float(hits.mean(axis=1).var(ddof=1)) / seeds
     return _total_error(over_images, images, over_seeds, seeds - 1)
+
+
+def _pooled_error(hits: Hits, of_seeds: SeedVariance, variants: int) -> tuple[float, float]:
+    """The standard error of the mean of (seeds, images), with the variance over seeds from all variants."""
+    seeds, images = hits.shape
+    over_images = float(hits.mean(axis=0).var(ddof=1)) / images
+    return _total_error(over_images, images, variants * of_seeds.value / seeds, of_seeds.freedom)
 
 
 def _total_error(over_images: float, images: int, over_seeds: float, freedom_of_seeds: float) -> tuple[float, float]:
@@ -565,6 +579,16 @@ def _jackknifed_rho(clean: FloatArray, shifted: FloatArray, baseline: Sequence[i
     return np.asarray((seeds - 1) * np.var(without, axis=0))
 
 
+def _directions(experiment: Experiment, measured: _Measured, seeds: int, level: float) -> list[Direction]:
+    """The claims of the papers, with p-values that are corrected for the number of those that can get a verdict."""
+    directions = [_direction(claim, experiment, measured, seeds, level) for claim in experiment.claims]
+    p_values = [math.nan if direction.at_chance else direction.p for direction in directions]
+    corrected = []
+    for direction, p in zip(directions, holm(p_values), strict=True):
+        corrected.append(replace(direction, p_holm=float(p)))
+    return corrected
+
+
 def _direction(claim: PaperClaim, experiment: Experiment, measured: _Measured, seeds: int, level: float) -> Direction:
     if claim.measure == "clean":
         hits = measured.clean
@@ -582,6 +606,8 @@ def _direction(claim: PaperClaim, experiment: Experiment, measured: _Measured, s
         _number(difference, level, of_seeds, variants=2),
         seeds_for=int((difference.mean(axis=1) > 0).sum()),
         seeds=seeds,
+        p=_pooled_p_value(difference, of_seeds),
+        level=level,
         at_chance=not above_chance,
     )
 
@@ -670,3 +696,16 @@ def _p_value(gains: Hits) -> float:
     if not error:
         return 1.0
     return float(2 * stats.t.sf(abs(gains.mean()) / error, len(gains) - 1))
+
+
+def _pooled_p_value(difference: Hits, of_seeds: SeedVariance | None) -> float:
+    """Student's t test of the difference between two variants, (seeds, images); nan with one seed.
+
+    The degrees of freedom are those of the variance over seeds, from all variants together.
+    """
+    if of_seeds is None:
+        return math.nan
+    error, _ = _pooled_error(difference, of_seeds, variants=2)
+    if not error:
+        return 1.0
+    return float(2 * stats.t.sf(abs(difference.mean()) / error, of_seeds.freedom))
