@@ -30,7 +30,14 @@ _PARTS = ("architecture", "scheme")
 #: The lists of such tables.
 _LISTS = ("augmentations", "views", "batch_augmentations", "copies")
 #: Keys that do not decide the weights, like [sources]: training data is identified by its content, not its location.
-_FREE = ("about", "data.train", "data.validation", "data.memory_gb", "train.checkpoint_seconds")
+_FREE = (
+    "about",
+    "data.train",
+    "data.validation",
+    "data.memory_gb",
+    "train.checkpoint_seconds",
+    "train.log_seconds",
+)
 
 
 class Part(Struct, frozen=True):
@@ -188,6 +195,17 @@ class Train(Struct, frozen=True):
     #: torch.compile: true, or the name of a backend ("eager", "cudagraphs").
     compile: bool | str = False
     channels_last: bool = True
+    #: Let cuDNN try its algorithms for each new size of input and take the fastest, which need not be the same in
+    #: every run: weights then differ in the last bits.
+    cudnn_benchmark: bool = False
+    #: Where GPUs multiply float32 numbers in TF32, which is faster and less exact: nowhere, in convolutions (torch's
+    #: default), or in matrix products as well.
+    tf32: Literal["none", "convolutions", "all"] = "convolutions"
+    #: Compute the activations of the backward pass again instead of keeping them (networks of timm), for networks
+    #: that do not fit into memory; the weights are the same but for rounding.
+    checkpoint_gradients: bool = False
+    #: Number of last epochs without the batch augmentations, such as mixup; 0: none.
+    epochs_unmixed: Annotated[int, Meta(ge=0)] = 0
     #: How often each image comes in a batch, augmented differently; an epoch then has fewer different images.
     repeats: Count = 1
     #: Decay of a running mean of the weights, which is then what is saved; 0: none.
@@ -205,6 +223,8 @@ class Train(Struct, frozen=True):
     equal_steps: bool = False
     #: Seconds between checkpoints within an epoch; one is also written after every epoch.
     checkpoint_seconds: NonNegative = 300.0
+    #: Seconds between lines about loss and speed within an epoch, on the terminal and to the trackers; 0: none.
+    log_seconds: NonNegative = 60.0
 
 
 class Recipe(Struct, frozen=True):

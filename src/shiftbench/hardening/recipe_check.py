@@ -91,6 +91,8 @@ def _check_libraries(recipe: Recipe) -> None:
     optimizer = recipe.optimizer
     network = recipe.architecture.name
     check_names("optimizer", [optimizer.name], timm_part("optim").list_optimizers())
+    if network == "timm" and recipe.architecture.options.get("model") is not None:
+        _check_timm_model(str(recipe.architecture.options["model"]))
     found = f"layer_decay = {optimizer.layer_decay}"
     layer_decay = optimizer.layer_decay != 1
     if layer_decay and network != "timm":
@@ -102,6 +104,12 @@ def _check_libraries(recipe: Recipe) -> None:
     if isinstance(recipe.train.compile, str):
         backends = importlib.import_module("torch._dynamo").list_backends(exclude_tags=())
         check_names("backend of torch.compile", [recipe.train.compile], backends)
+
+
+def _check_timm_model(model: str) -> None:
+    timm_models = timm_part("models")
+    if not timm_models.is_model(model):
+        raise UnknownNameError("timm model", model, timm_models.list_models())
 
 
 def baseline_options(recipe: Recipe) -> FittingOptions:

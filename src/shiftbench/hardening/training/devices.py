@@ -71,6 +71,11 @@ class Devices:
         self.device = self.accelerator.device
 
     @property
+    def sum_type(self) -> torch.dtype:
+        """The type in which losses and counts are added up; MPS has no float64."""
+        return torch.float32 if self.device.type == "mps" else torch.float64
+
+    @property
     def first(self) -> bool:
         """Whether this is rank 0, which writes all files and prints all messages."""
         return self.rank == 0
@@ -137,8 +142,39 @@ class Devices:
 
     def gathered(self, values: Sequence[float]) -> list[list[float]]:
         """Each rank's values, in the order of the ranks."""
-        row = torch.tensor([values], dtype=torch.float64, device=self.device)
+        row = torch.tensor([values], dtype=self.sum_type, device=self.device)
         return self.accelerator.gather(row).tolist()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def backend_settings(cudnn_benchmark: bool, tf32: str) -> Iterator[None]:
+    """Sets what torch's GPU libraries may do for the whole process, and puts it back in the end."""
+    cudnn = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    before = (cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
+    cudnn.benchmark = cudnn_benchmark
+    cudnn.allow_tf32 = tf32 != "none"
+    matmul.allow_tf32 = tf32 == "all"
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+@contextmanager
+def kept_statistics(norms: Sequence[_BatchNorm]) -> Iterator[None]:
+    """Batch norms leave their running statistics as they are, also where a forward pass is computed once more."""
+    momenta = [norm.momentum for norm in norms]
+    counts = [None if norm.num_batches_tracked is None else norm.num_batches_tracked.clone() for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, momentum, count in zip(norms, momenta, counts, strict=True):
+            norm.momentum = momentum
+            if norm.num_batches_tracked is not None and count is not None:
+                norm.num_batches_tracked.copy_(count)
 
 
 def _native_precision(device: str) -> str:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from shiftbench.extend.classifiers import evaluating, fill, load_weights
 from shiftbench.extend.errors import argument
@@ -47,14 +48,15 @@ from shiftbench.hardening.training.checkpoint import (
     write_log,
 )
 from shiftbench.hardening.training.data import TrainingImages, evaluation_preprocessing
-from shiftbench.hardening.training.devices import Devices, Statistics
+from shiftbench.hardening.training.devices import Devices, Statistics, kept_statistics
+from shiftbench.hardening.training.pace import Pace
 from shiftbench.hardening.training_schemes import make_criterion, make_scheme
 from shiftbench.integrations import Sink
 from shiftbench.jobs import Advance, progress_bar
 
 #: Folder for the weights of the best epochs.
 TOP = "top"
-#: Steps between checks of the loss on a GPU, because a check waits for the GPU.
+#: Steps between checks of the loss, and of the time for a checkpoint on several ranks, on a GPU, for which they wait.
 _CHECK_EVERY = 50
 
 
@@ -102,6 +104,11 @@ class TrainingRun:
             self.held_out = Batches(held_out, ready, 1, rank=devices.rank, world=devices.world, shuffled=False)
         if network is None:
             network = self._network()
+        #: Batch norms whose forward pass is computed once more for the gradient.
+        self.recomputed: list[_BatchNorm] = []
+        if recipe.train.checkpoint_gradients:
+            _checkpoint_gradients(network)
+            self.recomputed = [module for module in network.modules() if isinstance(module, _BatchNorm)]
         #: The model without the wrappers of data-parallel training and torch.compile.
         self.model = on_pixels(network, recipe.data).to(self.device)
         if recipe.train.channels_last:
@@ -123,7 +130,7 @@ class TrainingRun:
         self.position = Position()
         self.log: list[dict[str, Any]] = []
         #: This rank's sums over the epoch: loss times images, correct answers, images.
-        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self.sums = torch.zeros(3, dtype=devices.sum_type, device=self.device)
         self._resume()
 
     def _network(self) -> nn.Module:
@@ -164,7 +171,7 @@ class TrainingRun:
         try:
             with progress_bar(self.name, total, self._step_number(), show=progress and self.devices.first) as advance:
                 while self.position.epoch < epochs:
-                    self._epoch(workers, advance)
+                    self._epoch(workers, advance, progress)
                     if report is not None:
                         report(1)
         except RuntimeError as error:
@@ -189,7 +196,7 @@ class TrainingRun:
         self.devices.accelerator.wait_for_everyone()
         return Trained(self.folder, self.log)
 
-    def _epoch(self, workers: int, advance: Advance) -> None:
+    def _epoch(self, workers: int, advance: Advance, show: bool) -> None:
         """Train the rest of an epoch, from the batch where the position is, with checkpoints on the way."""
         position = self.position
         began = time.monotonic()
@@ -197,21 +204,41 @@ class TrainingRun:
         earlier_seconds = position.seconds
         self.model.train()
         parts = self.batches.epoch(position.epoch, position.batch, workers=workers)
-        while batch := list(islice(parts, self.batches.order.parts)):
+        pace = Pace(self.recipe.train.log_seconds if self.devices.first else 0, self.sums.tolist())
+        while batch := pace.next_batch(parts, self.batches.order.parts):
             self.step(self._step_number(), batch)
             position.batch += 1
+            if pace.due:
+                self._log_pace(pace, show)
             position.seconds = earlier_seconds + time.monotonic() - began
             # No checkpoint is due at the last batch, because the end of the epoch writes one.
             due = time.monotonic() - saved > self.recipe.train.checkpoint_seconds
             due = due and position.batch < self.batches.count
             if self.devices.world > 1:
-                # Ranks save together, by rank 0's clock.
-                due = bool(self.devices.gathered([due])[0][0])
+                due = self._agreed(due)
             if due:
                 self._save()
                 saved = time.monotonic()
             advance(1)
         self._end_epoch(workers)
+
+    def _agreed(self, due: bool) -> bool:
+        """Whether all ranks save now, by rank 0's clock. GPUs are asked rarely, because each question takes a wait."""
+        if self.device.type != "cpu" and self.position.batch % _CHECK_EVERY:
+            return False
+        return bool(self.devices.gathered([due])[0][0])
+
+    def _log_pace(self, pace: Pace, show: bool) -> None:
+        """Tell how fast the training is, on standard error and to the trackers."""
+        steps = self._step_number()
+        left = self.recipe.train.epochs * self.batches.count - steps
+        report = pace.report(self.sums.tolist(), left, self.devices.world, self.device)
+        if show:
+            line = report.line(self.position.epoch + 1, self.position.batch, self.batches.count)
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        for sink in self.sinks:
+            sink.log(report.metrics(), steps)
 
     def step(self, number: int, batch: Sequence[Batch]) -> None:
         """One step of the optimizer, from this rank's parts of the batch."""
@@ -246,16 +273,20 @@ class TrainingRun:
         views = [to_pixels(view.to(self.device, non_blocking=True)) for view in part.views]
         labels = part.targets.to(self.device, non_blocking=True)
         targets = labels
-        if self.mixing and targets.ndim == 1:
+        mixing = self.mixing
+        if self.position.epoch >= self.recipe.train.epochs - self.recipe.train.epochs_unmixed:
+            mixing = []
+        if mixing and targets.ndim == 1:
             targets = functional.one_hot(targets, len(self.images.space)).float()
-        for mix in self.mixing:
+        for mix in mixing:
             views[0], targets = mix(views[0], targets, generator)
         loss, logits = self.scheme(self.wrapped, views, targets, generator)
         loss = sum((module.penalty() for module in self.scheduled), start=loss)
-        self.devices.accelerator.backward(loss * part.share)
+        with kept_statistics(self.recomputed):
+            self.devices.accelerator.backward(loss * part.share)
         correct = count_correct(logits.detach(), labels)
-        images = correct.new_tensor(len(labels))
-        self.sums += torch.stack([loss.detach().double() * len(labels), correct.double(), images])
+        images = self.sums.new_tensor(len(labels))
+        self.sums += torch.stack([loss.detach().to(images.dtype) * images, correct.to(images.dtype), images])
 
     def _rate(self, number: int) -> float:
         return self.recipe.schedule.rate(
@@ -338,7 +369,7 @@ class TrainingRun:
         model = self.averaged_model
         criterion = make_criterion(self.recipe.loss.name)
         multilabel = batches.images.targets.ndim == 2
-        sums = torch.zeros(4, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(4, dtype=self.devices.sum_type, device=self.device)
         with evaluating(model):
             for batch in batches.epoch(0, workers=workers):
                 if not len(batch.targets):
@@ -352,7 +383,7 @@ class TrainingRun:
                     top5 = (best == targets[:, None]).any(dim=1).sum()
                 images = targets.new_tensor(len(targets))
                 values = (count_correct(logits, targets), top5, loss, images)
-                sums += torch.stack([value.double() for value in values])
+                sums += torch.stack([value.to(sums.dtype) for value in values])
         total_correct, total_top5, total_loss, total_images = self.devices.summed(sums.tolist())
         line = {"validation_accuracy": total_correct / total_images}
         if not multilabel:
@@ -411,6 +442,19 @@ def on_pixels(network: nn.Module, data: TrainingData) -> Normalised | Preprocess
     if data.preprocessing:
         return Preprocessed(network, evaluation_preprocessing(data).normalisation)
     return Normalised(network, data.mean, data.std)
+
+
+def _checkpoint_gradients(network: nn.Module) -> None:
+    """Switches the network to computing activations twice; raises if it has no such switch."""
+    switch: Any = getattr(network, "set_grad_checkpointing", None)
+    try:
+        if switch is None:
+            raise AssertionError("it has no set_grad_checkpointing")
+        switch(True)
+    except AssertionError as error:  # timm's networks that cannot do it assert that they are not asked to
+        raise TrainingError(
+            "the network cannot compute its activations again", found=error, hint="train.checkpoint_gradients=false"
+        ) from error
 
 
 def _start_from(network: nn.Module, path: Path) -> None:

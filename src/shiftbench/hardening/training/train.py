@@ -31,7 +31,7 @@ from shiftbench.hardening.training.data import (
     prepare_training,
     prepare_validation,
 )
-from shiftbench.hardening.training.devices import FAILURE, Devices, read_failure
+from shiftbench.hardening.training.devices import FAILURE, Devices, backend_settings, read_failure
 from shiftbench.hardening.training.loop import TOP, Trained, TrainingRun
 from shiftbench.integrations import Sink, find_sink
 from shiftbench.jobs import Advance
@@ -101,7 +101,7 @@ def train(
         open_sinks = [find_sink(sink) for sink in sinks] if devices.first else []
         try:
             # The caller's own random numbers go on as if nothing had happened.
-            with torch.random.fork_rng():
+            with torch.random.fork_rng(), backend_settings(recipe.train.cudnn_benchmark, recipe.train.tf32):
                 run = TrainingRun(recipe, ready, folder, model_name, images, held_out, devices, open_sinks, network)
                 return run.go(workers, progress, report)
         finally:
