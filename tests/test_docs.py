@@ -71,6 +71,7 @@ RUN = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # Keras on torch
 @pytest.mark.parametrize(("page", "soak"), RUN)
 def test_python_blocks_run(
     page: Path, soak: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registries: None

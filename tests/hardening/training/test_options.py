@@ -20,6 +20,7 @@ from shiftbench.hardening.training.batches import Batch
 from shiftbench.hardening.training.devices import Devices, kept_statistics
 from shiftbench.hardening.training.pace import Pace
 from shiftbench.hardening.training.train import train
+from shiftbench.hardening.training_schemes import make_scheme
 from tests.hardening.training.conftest import same_weights
 
 Tiny = Callable[..., Recipe]
@@ -84,7 +85,7 @@ def test_the_pace_is_that_of_the_steps_since_the_last_report(monkeypatch: pytest
     assert (report.loss, report.accuracy, report.images_per_second) == (2.5, 0.5, 2.0)
     assert (report.waiting, report.seconds_left) == (0.5, 60.0)
     assert not pace.due
-    pace.next_batch(parts, 1)  # type: ignore[arg-type]
+    pace.next_batch(parts, 1)
     second = pace.report([36.0, 9.0, 18.0], 9, 2, torch.device("cpu"))
     assert (second.loss, second.accuracy, second.waiting) == (1.0, 0.5, 1.0)
 
@@ -136,10 +137,9 @@ def test_a_second_forward_pass_leaves_the_statistics() -> None:
 
 def test_the_last_epochs_are_unmixed(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = []
-    scheme = loop.make_scheme
 
     def noting(*arguments: object, **options: object) -> object:
-        inner = scheme(*arguments, **options)  # type: ignore[arg-type]
+        inner = make_scheme(*arguments, **options)  # type: ignore[arg-type]
 
         def call(model: object, views: object, targets: torch.Tensor, generator: object) -> object:
             mixed.append(targets.ndim == 2)
