@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
+import tempfile
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, wraps
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -48,6 +51,39 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """The report of a test carries the group of docs/reliability.md that it counts in."""
     for mark in item.iter_markers("reliability"):
         item.user_properties.append(("reliability", mark.args[0]))
+
+
+def _crash_file(run: str, worker: str) -> Path:
+    """Where a worker of pytest-xdist writes the stacks of its threads if native code ends it."""
+    return Path(tempfile.gettempdir(), f"shiftbench-crash-{run}-{worker}.txt")
+
+
+@lru_cache(maxsize=1)
+def _crash_stream(run: str, worker: str) -> TextIO:
+    """The opened file of this process."""
+    return _crash_file(run, worker).open("w")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """In a worker, stacks go to a file: what libraries enable instead would write them where a test captures them."""
+    worker: Mapping[str, str] | None = getattr(item.config, "workerinput", None)
+    if worker is not None:
+        faulthandler.enable(_crash_stream(worker["testrunuid"], worker["workerid"]))
+
+
+#: What crashed workers have written.
+_crashes: list[str] = []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object | None) -> None:
+    worker: Mapping[str, str] = vars(node).get("workerinput", {})
+    if worker:
+        file = _crash_file(worker["testrunuid"], worker["workerid"])
+        if error and file.exists():
+            _crashes.append(file.read_text() or f"{worker['workerid']} was ended from outside, or by an exit")
+        file.unlink(missing_ok=True)
 
 
 #: Warnings that no test expected: what was said, and by which test.
@@ -125,6 +161,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     """
     if "SHIFTBENCH_COUNTS" in os.environ:
         _write_counts(terminalreporter.stats, exitstatus == pytest.ExitCode.INTERRUPTED)
+    for crash in _crashes:
+        terminalreporter.section("a crashed worker")
+        terminalreporter.write_line(crash)
     if _unexpected_warnings:
         terminalreporter.section("warnings that no test expects: the run fails")
         for line in _unexpected_warnings:
