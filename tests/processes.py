@@ -13,6 +13,7 @@ from pathlib import Path
 
 #: Imported once by the process that is forked.
 PRELOADED = (
+    "tests.cli.gate_target",
     "tests.runs.kill_target",
     "tests.store.unchecked_target",
     "tests.outputs.kill_target",

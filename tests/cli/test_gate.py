@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from typer.testing import Result
 
 import shiftbench as sb
 from shiftbench.studies.gate import paired_settings
+from tests import processes
+from tests.cli.gate_target import gate_until_killed
 from tests.commands import call
 from tests.reports.page.test_report_command import payload
 from tests.runs.helpers import COLOURS, colour_folder
@@ -595,6 +599,63 @@ def test_an_interrupted_gate_goes_on_with_the_cells_that_it_drew(project: Path, 
     draws = [cells(workspace)["new"]["answers"]["photos"] for workspace in (whole, parts)]
     shared = draws[0].keys() & draws[1].keys()
     assert shared in (draws[0].keys(), draws[1].keys())
+
+
+@pytest.mark.reliability("kills")
+def test_a_gate_that_is_killed_between_two_looks_draws_and_judges_as_if_it_had_not_been(
+    project: Path, tmp_path: Path
+) -> None:
+    limit = ("--passes", 600, "--json")
+    whole = gate(project, "same", project / "b.parquet", "-w", tmp_path / "whole", *limit)
+    assert whole.exit_code == 0, whole.output
+    words = (
+        "gate", f"{project}/model.py:same", "--against", project / "b.parquet", "--policy", project / "gate.toml",
+        "--data", project / "photos", "-w", tmp_path / "parts", "--quiet", "--trust", *limit,
+    )  # fmt: skip
+    # Before the first look is on disk, after it, and before the next one.
+    for look, is_written in ((1, False), (1, True), (2, False)):
+        process = processes.start(gate_until_killed, words, look, is_written)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    drawn = cells(tmp_path / "parts")["new"]
+    assert drawn["draws"] and not drawn["verdict"]
+    resumed = gate(project, "same", project / "b.parquet", "-w", tmp_path / "parts", *limit)
+    assert (resumed.exit_code, json.loads(resumed.stdout)) == (0, json.loads(whole.stdout))
+    assert cells(tmp_path / "parts") == cells(tmp_path / "whole")
+
+
+def test_a_changed_policy_keeps_the_cells_that_were_drawn(project: Path, tmp_path: Path) -> None:
+    """They are evaluated once, and judged by the new rules."""
+    workspace = tmp_path / "w"
+    strict = tmp_path / "strict.toml"
+    strict.write_text(POLICY.replace("margin = 5", "margin = 2"))
+    limit = ("-w", workspace, "--passes", 400, "--json")
+    assert gate(project, "same", project / "b.parquet", *limit).exit_code == 0
+    first = cells(workspace)["new"]
+    undecided = gate(project, "same", project / "b.parquet", *limit, "--policy", strict)
+    assert undecided.exit_code == 2, undecided.output
+    second = cells(workspace)["new"]
+    assert sum(second["draws"].values()) == json.loads(undecided.stdout)["images"] == 400
+    for setting, answers in first["answers"].items():
+        assert answers.items() <= second["answers"][setting].items()
+    again = gate(project, "same", project / "b.parquet", *limit)
+    assert (again.exit_code, json.loads(again.stdout)["images"]) == (0, 400)
+
+
+def test_a_baseline_of_version_0_1_limits_passes_after_its_advice_is_followed(project: Path, tmp_path: Path) -> None:
+    """Files of this version have no digest."""
+    table = pq.read_table(project / "b.parquet")
+    metadata = {key: value for key, value in table.schema.metadata.items() if key != b"shiftbench.digest"}
+    old = tmp_path / "old.parquet"
+    pq.write_table(table.replace_schema_metadata(metadata), old)
+    limit = ("-w", tmp_path / "w", "--passes", 600, "--json")
+    refused = gate(project, "same", old, *limit)
+    assert refused.exit_code == 3 and "--accept-unsigned" in refused.output
+    assert not cells(tmp_path / "w")
+    accepted = gate(project, "same", old, *limit, "--accept-unsigned")
+    assert accepted.exit_code == 0, accepted.output
+    signed = gate(project, "same", project / "b.parquet", "-w", tmp_path / "signed", *limit[2:])
+    assert json.loads(accepted.stdout) == json.loads(signed.stdout)
 
 
 def test_a_limit_of_passes_needs_a_baseline_of_the_full_grid(project: Path, tmp_path: Path) -> None:
