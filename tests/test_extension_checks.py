@@ -645,8 +645,11 @@ def test_every_check_is_a_command(arguments: tuple[str, ...]) -> None:
     assert "tensorboard" in sinks.names()
 
 
-def test_a_sink_can_be_checked_whether_it_writes_a_file_or_a_folder() -> None:
-    """``jsonl`` writes a file, so the target that the command makes up must not be a folder."""
-    result = call("check", "sink", "jsonl")
+@pytest.mark.parametrize("name", ["jsonl", pytest.param("mlflow", marks=pytest.mark.slow)])
+def test_a_sink_can_be_checked_whether_it_writes_a_file_or_a_folder(name: str) -> None:
+    """``jsonl`` writes a file and MLflow a database, so the target that the command makes up must not be a folder."""
+    if name == "mlflow":
+        pytest.importorskip("mlflow")
+    result = call("check", "sink", name)
     assert result.exit_code == 0, result.stdout
     assert "1 files searched" in result.stdout
