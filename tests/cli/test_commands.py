@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shiftbench as sb
@@ -119,6 +120,40 @@ def test_images_needed_is_enough_and_not_too_many() -> None:
         return float(high - low) / 2
 
     assert half_width(n) <= 0.02 < half_width(n - 1)
+
+
+def test_images_needed_to_tell_two_models_apart_give_the_power() -> None:
+    """Simulated pairs of models on that many images, judged by the test of SciPy."""
+    from scipy.stats import binomtest
+
+    data = answer("images-needed", "--difference", "5", "--disagreement", "15", "--power", "0.9")
+    assert data["power"] == 0.9 and data["disagreement"] == 15
+    rng = np.random.default_rng(0)
+    tries = 400
+    shown = 0
+    for differing in rng.binomial(data["images"], 0.15, tries):
+        better = int(rng.binomial(differing, 10 / 15))
+        shown += binomtest(better, int(differing)).pvalue <= 0.05
+    assert 0.85 < shown / tries < 0.96
+    assert answer("images-needed", "--difference", "5", "--disagreement", "15")["images"] < data["images"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("1", "--difference", "2", "--disagreement", "10"),
+        ("--difference", "2"),
+        ("--difference", "2", "--disagreement", "1"),
+        ("--difference", "2", "--disagreement", "10", "--accuracy", "70"),
+        ("--difference", "0", "--disagreement", "10"),
+        ("1", "--power", "0.9"),
+    ],
+)
+def test_images_needed_refuses_half_a_question(words: tuple[str, ...]) -> None:
+    result = call("images-needed", *words)
+    assert result.exit_code != 0 and not isinstance(result.exception, ZeroDivisionError)
+    assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize(

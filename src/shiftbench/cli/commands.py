@@ -50,7 +50,8 @@ CORE: Mapping[str, CommandEntry] = {
         "shiftbench.cli.tables:calibrate_command", "Calibration, before and after temperature scaling."
     ),
     "images-needed": CommandEntry(
-        "shiftbench.cli.tables:images_needed_command", "How many images an interval of a given width needs."
+        "shiftbench.cli.tables:images_needed_command",
+        "How many images an interval, or a comparison, needs.",
     ),
     "study": CommandEntry(
         "shiftbench.cli.study:app", "Is it robustness, or just accuracy? Fits, gaps, correlations, hypotheses."

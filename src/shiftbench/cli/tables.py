@@ -132,12 +132,53 @@ def compare_command(
 
 
 def images_needed_command(
-    half_width: Annotated[float, typer.Argument(help="Half-width of the interval in points: 1 is ±1 %.")],
-    accuracy: Annotated[float, "Expected accuracy in percent; 50 is the worst case."] = 50.0,
+    half_width: Annotated[
+        float | None, typer.Argument(help="Half-width of the interval in points: 1 is ±1 %.", show_default=False)
+    ] = None,
+    accuracy: Annotated[float | None, "Expected accuracy in percent (default: 50, the worst case)."] = None,
+    difference: Annotated[
+        float | None, "Instead of a half-width: the difference between two models, in points, that a test is to show."
+    ] = None,
+    disagreement: Annotated[
+        float | None, "With --difference: the percentage of images on which exactly one of the two models is right."
+    ] = None,
+    power: Annotated[
+        float | None, "With --difference: the probability that the test shows the difference (default: 0.8)."
+    ] = None,
     level: Level = 0.95,
     json: Json = False,
 ) -> None:
-    """Number of images for an interval of a given width."""
+    """Number of images for an interval of a given width, or to tell two models apart.
+
+    Two models are compared on the same images, by the exact test of McNemar, as `shiftbench compare` does.
+
+    \b
+    Examples:
+      shiftbench images-needed 1 --accuracy 76
+      two models that differ by 2 points, one of which is right where the other is wrong on 10 % of the images
+        shiftbench images-needed --difference 2 --disagreement 10
+    """
+    if difference is not None:
+        if half_width is not None or accuracy is not None:
+            raise typer.BadParameter(
+                "a difference needs no half-width and no accuracy: leave them out", param_hint="--difference"
+            )
+        if disagreement is None:
+            raise typer.BadParameter(
+                "state --disagreement too: the fewer images the models disagree on, the fewer are needed",
+                param_hint="--difference",
+            )
+        _show_images_for_a_difference(difference, disagreement, 0.8 if power is None else power, level, json)
+        return
+    if half_width is None or disagreement is not None or power is not None:
+        raise typer.BadParameter(
+            "state HALF_WIDTH for the interval of an accuracy, or --difference and --disagreement for two models",
+            param_hint="HALF_WIDTH",
+        )
+    _show_images_for_an_interval(half_width, 50.0 if accuracy is None else accuracy, level, json)
+
+
+def _show_images_for_an_interval(half_width: float, accuracy: float, level: float, json: bool) -> None:
     from shiftbench.metrics.intervals import images_needed
 
     if not 0 < half_width < 100 or not 0 <= accuracy <= 100:
@@ -145,6 +186,22 @@ def images_needed_command(
     n = images_needed(half_width / 100, accuracy=accuracy / 100, level=level)
     data = {"images": n, "half_width": half_width, "accuracy": accuracy, "level": level}
     show(data, f"{n:,} images for {accuracy:g} % ± {half_width:g} points at level {level:g}", as_json=json)
+
+
+def _show_images_for_a_difference(
+    difference: float, disagreement: float, power: float, level: float, json: bool
+) -> None:
+    from shiftbench.metrics.intervals import images_needed_to_tell_apart
+
+    if not 0 < difference < 100 or not 0 < disagreement <= 100:
+        raise typer.BadParameter("difference and disagreement are percentage points, above 0 and up to 100")
+    n = images_needed_to_tell_apart(difference / 100, disagreement=disagreement / 100, level=level, power=power)
+    data = {"images": n, "difference": difference, "disagreement": disagreement, "power": power, "level": level}
+    text = (
+        f"{n:,} images to show a difference of {difference:g} points at level {level:g} with power {power:g}, if "
+        f"exactly one of the models is right on {disagreement:g} % of them"
+    )
+    show(data, text, as_json=json)
 
 
 def history_command(
