@@ -5,6 +5,9 @@ each x + e * block(x). The weights are drawn anew for every batch and every imag
 the batch. The blocks normalise each channel of each image, so e is a strength in units of the data's standard
 deviation; hence pixels are normalised before and after. Unlike in the published code, kernels and dilations are drawn
 with the weights, not once per epoch, and pixels are cut off at 0 and 1 in the end.
+
+timm's Mixup class draws from NumPy's global generator. Here the step's own generator decides, so that a run which is
+continued, or divided among devices, mixes the same images.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Every recipe begins with flips and crops. Random erasing (Zhong et al. 2020) and Cutout (DeVries and Taylor 2017)
 overwrite a part of an image. Noise follows the laws of the corruptions of the same name, with a strength drawn for each
 image. The others come from libraries: policies of timm, transforms of torchvision, CLAHE.
+
+torchvision has flips, crops and erasing, too, but draws from torch's global generator. Here the generator of each image
+decides, so that its augmentation depends on seed, epoch and image alone.
 """
 
 from __future__ import annotations
