@@ -22,6 +22,7 @@ from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.runs.arguments import DESIGN_KEYWORDS, KEYWORDS, EvaluateKeywords, GroupedArguments
 from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
 from shiftbench.runs.execute import (
+    AnsweredByPlanError,
     RunRequest,
     input_warnings,
     load_classifiers,
@@ -635,7 +636,12 @@ def evaluate(
         check=check,
     )
     built_suite = with_metrics(built_suite, inputs.datasets)
-    outcome, design_notes = _plan_and_execute(request, built_suite, inputs.datasets, groups.design)
+    try:
+        outcome, design_notes = _plan_and_execute(request, built_suite, inputs.datasets, groups.design)
+    except AnsweredByPlanError:
+        notes = [*inputs.notes, *behaviour_notes, *input_warnings(models, inputs.datasets.values())]
+        _report_warnings(Run(store, []), notes, strict=strict)
+        raise
     run = Run(store, outcome.complete, left_out=outcome.left_out)
     if outcome.failures:
         raise IncompleteRunError(outcome.failures, run, outcome.planned)

@@ -624,6 +624,28 @@ def test_a_gate_that_is_killed_between_two_looks_draws_and_judges_as_if_it_had_n
     assert cells(tmp_path / "parts") == cells(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("limit", [(), ("--passes", 20)])
+def test_warnings_of_the_candidate_are_those_of_a_gate_without_a_limit(
+    networks: Path, tmp_path: Path, limit: tuple[object, ...]
+) -> None:
+    """What its preprocessing has to assume, for example."""
+    baseline = tmp_path / "b.parquet"
+    complete = f"{PREPROCESS},resize=squash"
+    data = ("--data", networks / "photos", "--suite", "clean", "--labels", "folders", "--preprocess", complete)
+    pinned = call("gate", "pin", networks / "model.onnx", *data, "-w", tmp_path / "o", "-o", baseline, "--quiet")
+    assert pinned.exit_code == 0, pinned.output
+
+    def judged(preprocess: str, *more: object) -> Result:
+        words = ("-w", tmp_path / "w", "--preprocess", preprocess, *limit, *more)
+        return judged_networks(networks, "other.onnx", baseline, *words)
+
+    assumed = judged(PREPROCESS)
+    assert assumed.exit_code in (0, 1, 2) and assumed.output.count("warning:") == 1, assumed.output
+    assert judged(PREPROCESS, "--strict").exit_code == 3
+    stated = judged(complete, "--strict")
+    assert stated.exit_code in (0, 1, 2) and "warning:" not in stated.output, stated.output
+
+
 def test_a_changed_policy_keeps_the_cells_that_were_drawn(project: Path, tmp_path: Path) -> None:
     """They are evaluated once, and judged by the new rules."""
     workspace = tmp_path / "w"

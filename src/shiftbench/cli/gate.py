@@ -62,9 +62,16 @@ class GateEvaluation(EvaluationOptions):
     quiet: Quiet = False
 
     def run(self, models: list[str], check: Callable[[RunContext], object], **changed: object) -> sb.Run:
-        with console.stoppable(), console.kept_warnings() as warned:
-            arguments = self.arguments() | changed
-            run = sb.evaluate(models, progress=not self.quiet, check=check, **arguments)
+        from shiftbench.runs.execute import AnsweredByPlanError
+
+        warned: list[Warning] = []
+        try:
+            with console.stoppable(), console.kept_warnings() as warned:
+                arguments = self.arguments() | changed
+                run = sb.evaluate(models, progress=not self.quiet, check=check, **arguments)
+        except AnsweredByPlanError:
+            console.print_warnings(warned)
+            raise
         console.print_warnings(warned)
         return run
 

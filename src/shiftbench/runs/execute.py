@@ -430,6 +430,10 @@ class Outcome:
     left_out: tuple[LeftOut, ...]
 
 
+class AnsweredByPlanError(ShiftbenchError):
+    """Raised by a check of the plan that has the answer itself: nothing else is computed, but warnings are reported."""
+
+
 def plan_and_execute(request: RunRequest, suite: Suite, datasets: Mapping[str, Dataset]) -> Outcome:
     """Plan the results of a suite, and compute those that the workspace lacks."""
     workspace = request.workspace

@@ -17,12 +17,12 @@ import numpy as np
 from msgspec import structs
 
 from shiftbench.arrays import BoolArray, IntArray
-from shiftbench.errors import ShiftbenchError
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.metrics.betting import Drop
 from shiftbench.metrics.cells import CellPool, DisagreementRates
 from shiftbench.runs.cells import CellRunner
+from shiftbench.runs.execute import AnsweredByPlanError
 from shiftbench.runs.plan import PlannedResult, RunContext
 from shiftbench.store.baseline import GateBaseline
 from shiftbench.store.gate_looks import GateLooks, read_gate_looks
@@ -56,7 +56,7 @@ class PassLimit:
     seconds: float | None = None
 
 
-class CellsJudgedError(ShiftbenchError):
+class CellsJudgedError(AnsweredByPlanError):
     """Ends a run whose verdict single cells have decided, in place of evaluating all images."""
 
     def __init__(self, result: GateResult) -> None:
