@@ -481,7 +481,12 @@ def execute(context: RunContext, executor: Executor, shard: Shard | None, progre
     models = _model_runs(context, todo, shared=shard is not None)
     with recorded_run(workspace, call, models) as record:
         context.watch.unchecked = UncheckedBlocks(workspace, record.id)
-        outcome = _compute(replace(context, record=record), todo, executor, shard, progress)
+        try:
+            outcome = _compute(replace(context, record=record), todo, executor, shard, progress)
+        except BaseException:
+            # The next run, which may be in this process, must not wait for this one.
+            context.watch.unchecked.release()
+            raise
         if outcome.failures:
             record.status = "incomplete"
             record.error = str(outcome.failures[0])

@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
@@ -26,6 +27,8 @@ from shiftbench.store.run_records import is_alive
 from shiftbench.store.sealed import file_content
 from shiftbench.store.workspace import Workspace
 
+#: Seconds in which the workers of a run that has ended must end; they look for it twice a second.
+_WORKER_TIMEOUT = 60.0
 _PREFIX = "unchecked-"
 
 
@@ -66,6 +69,12 @@ class UncheckedBlocks:
         """Take blocks off the list, after a comparison or when they are withdrawn."""
         self._change(self._names - self._relative(blocks))
 
+    def release(self) -> None:
+        """Leave the list to the next run, which removes its blocks: this run ends before it has compared them."""
+        self._lock.close()
+        self._path = None
+        self._names = set()
+
     def close_run(self) -> None:
         """Remove all lists of the run: its models were compared for the last time."""
         self._change(set())
@@ -103,15 +112,25 @@ def remove_unchecked_blocks(workspace: Workspace, while_waiting: Callable[[], ob
     """Remove the blocks on lists whose owners were killed; returns their number.
 
     Workers of a run that has ended are waited for; ``while_waiting`` is called repeatedly and may raise to stop.
+
+    Raises:
+        StoreError: A worker does not end.
     """
     removed = 0
     if is_object(workspace.root):
         return removed
+    deadline = time.monotonic() + _WORKER_TIMEOUT
     # A process that was killed between taking its lock and writing its list leaves a lock alone.
     lists = {lock.with_suffix(".json") for lock in workspace.glob(f"locks/{_PREFIX}*.lock")}
     for path in sorted(lists.union(_lists(workspace))):
         has_ended = not is_alive(workspace, _run_of(path))
-        with file_lock(path.with_suffix(".lock"), wait=has_ended, while_waiting=while_waiting) as is_free:
+
+        def wait_on(path: Location = path) -> None:
+            while_waiting()
+            if time.monotonic() > deadline:
+                raise _unending_worker(path)
+
+        with file_lock(path.with_suffix(".lock"), wait=has_ended, while_waiting=wait_on) as is_free:
             if not is_free:
                 continue
             for name in _names_in(path):
@@ -119,6 +138,17 @@ def remove_unchecked_blocks(workspace: Workspace, while_waiting: Callable[[], ob
                 removed += 1
             path.unlink(missing_ok=True)
     return removed
+
+
+def _unending_worker(path: Location) -> StoreError:
+    """The error about a process that holds a list although its run has ended."""
+    process = path.stem.rsplit("-", 2)[1]
+    return StoreError(
+        "a worker of a run that has ended does not end, and may still write",
+        found=f"process {process}, which holds {path.with_suffix('.lock')}",
+        expected=f"its end within {_WORKER_TIMEOUT:g} seconds",
+        hint="end this process, and run the command again",
+    )
 
 
 def _run_of(path: Location) -> str:
