@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shiftbench.arrays import BoolArray, IntArray
-from shiftbench.metrics.cells import BINS, FLOOR, CellPool, DisagreementRates
+from shiftbench.metrics.cells import BINS, FLOORS, CellPool, DisagreementRates
 
 RATES = {
     "unknown": DisagreementRates.unknown(),
@@ -33,7 +33,7 @@ def test_the_expected_loss_of_a_draw_is_the_drop_over_all_cells(rates: Disagreem
     is_right = rng.random(len(pool)) < 0.6
     losses = pool.was_right.astype(float) - is_right
     chances = pool.densities(rates)[pool.bins]
-    assert chances.min() >= FLOOR and chances.mean() == pytest.approx(1)
+    assert chances.min() >= FLOORS[0] and chances.mean() == pytest.approx(1)
     for members in (np.ones(len(pool), bool), pool.settings < 2, pool.images % 3 == 0):
         every_cell = np.arange(len(pool))
         drop = pool.drop(members, every_cell, is_right, rates, 0.01)
@@ -99,3 +99,14 @@ def test_rates_that_fit_decide_with_fewer_cells() -> None:
         draws = pool.drawn(rates, 4000, 1)
         squares.append(pool.drop(np.ones(len(pool), bool), draws, is_right[draws], rates, 0.01).square)
     assert squares[1] < 0.85 * squares[0]
+
+
+def test_cells_are_drawn_more_evenly_where_models_hardly_ever_disagree() -> None:
+    """A single cell then weighs less, so that more can be staked on each."""
+    pool = pool_of(np.random.default_rng(5), images=400)
+    seen = np.full(BINS, 1000.0)
+    smallest = []
+    for rate in (0.1, 0.001):
+        unsure_first = np.tile(np.linspace(2 * rate, 0, BINS // 2), 2)
+        smallest.append(float(pool.densities(DisagreementRates(seen, seen * unsure_first)).min()))
+    assert smallest[0] < 0.65 < smallest[1]

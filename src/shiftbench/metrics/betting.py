@@ -25,6 +25,10 @@ _LARGEST_RISK = 0.9
 #: What stakes that are not yet the best ones cost, in units of the logarithm of the wealth: by simulation.
 _COST_OF_LEARNING = 0.3
 _HALVINGS = 30
+#: The logarithm of the wealth that is evidence at 5 %, where no level is known yet.
+_TYPICAL_HEIGHT = 3.0
+#: Four of five values of a normal distribution are at most so many standard deviations above its mean.
+_QUANTILE_OF_FOUR_FIFTHS = 0.84
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,33 @@ def _best_stake(mean_square: FloatArray, margin: float, bound: float) -> FloatAr
     The growth is margin * s + mean_square / (2 bound²) * log(1 - s² bound²); its derivative is 0 there.
     """
     return np.asarray(2 * margin / (mean_square + np.sqrt(np.square(mean_square) + (2 * margin * bound) ** 2)))
+
+
+def draws_to_show(chances: FloatArray, rates: FloatArray, sizes: FloatArray, margin: float) -> float:
+    """About how many losses show, in four of five cases, that the drop of an equal candidate is below the margin.
+
+    Args:
+        chances: The probability of each kind of loss.
+        rates: For each kind, how often it is not 0: half of the time a loss, half of the time a gain.
+        sizes: The size of each kind of loss.
+        margin: The drop that is accepted.
+    """
+    square = float(chances @ (rates * sizes**2))
+    fourth = float(chances @ (rates * sizes**4))
+    largest = float(sizes.max())
+    best = float(_best_stake(np.asarray(square), margin, math.sqrt(fourth / square)))
+    stake = min(best, _LARGEST_RISK / (largest - margin))
+    changed = rates / 2
+    lost = np.log1p(stake * (margin - sizes))
+    won = np.log1p(stake * (margin + sizes))
+    same = math.log1p(stake * margin)
+    drift = float(chances @ (changed * (lost + won) + (1 - rates) * same))
+    square_of_growth = float(chances @ (changed * (lost**2 + won**2) + (1 - rates) * same**2))
+    if drift <= 0:
+        return math.inf
+    mean = (_TYPICAL_HEIGHT + _COST_OF_LEARNING) / drift
+    spread = math.sqrt(max(square_of_growth - drift**2, 0.0) * mean) / drift
+    return mean + _QUANTILE_OF_FOUR_FIFTHS * spread
 
 
 def probability_of_showing(

@@ -15,10 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
-from shiftbench.metrics.betting import Drop, PriorLosses
+from shiftbench.metrics.betting import Drop, PriorLosses, draws_to_show
 
-#: Every cell is drawn with at least this share of the density of an even draw.
-FLOOR = 0.5
+#: Every cell is drawn with at least one of these shares of the density of an even draw.
+FLOORS = (0.5, 0.65, 0.8)
+#: The floor is chosen for a drop of this size, in place of the margins of a policy, which may be changed later.
+_TYPICAL_MARGIN = 0.01
 #: Bins of the baseline's confidence, for cells that it got right and for those that it got wrong.
 _CONFIDENCE_BINS = 15
 BINS = 2 * _CONFIDENCE_BINS
@@ -97,11 +99,30 @@ class CellPool:
         """The numbers of the cells, bin after bin."""
         return np.argsort(self.bins, kind="stable")
 
+    @cached_property
+    def _shares(self) -> FloatArray:
+        """The share of each bin among the cells."""
+        return np.asarray(np.bincount(self.bins, minlength=BINS) / max(len(self), 1))
+
     def densities(self, rates: DisagreementRates) -> FloatArray:
-        """The density of each bin, relative to an even draw of all cells."""
+        """The density of each bin, relative to an even draw of all cells.
+
+        A low floor suits candidates that disagree often, because it lowers the variance of the losses. A high one
+        suits those that hardly ever disagree: it bounds what a single cell can weigh, and with it the stakes. The
+        floor is the one with which an equal candidate that disagrees like earlier ones needs the fewest draws. Floors
+        below a half would save a tenth where models disagree often, but cost a third if a candidate disagrees less
+        than earlier ones.
+        """
+        candidates = [self._densities_above(floor, rates) for floor in FLOORS]
+        draws = [
+            draws_to_show(self._shares * densities, rates.values, 1 / densities, _TYPICAL_MARGIN)
+            for densities in candidates
+        ]
+        return candidates[int(np.argmin(draws))]
+
+    def _densities_above(self, floor: float, rates: DisagreementRates) -> FloatArray:
         roots = np.sqrt(rates.values)
-        shares = np.bincount(self.bins, minlength=BINS) / max(len(self), 1)
-        return np.asarray(FLOOR + (1 - FLOOR) * roots / float(shares @ roots))
+        return np.asarray(floor + (1 - floor) * roots / float(self._shares @ roots))
 
     def drawn(self, rates: DisagreementRates, count: int, seed: int) -> IntArray:
         """The first draws of a seed: numbers of cells. More draws of a seed begin with the fewer ones."""
