@@ -235,7 +235,13 @@ class Run(StoredResults):
         return to_polars(self.to_arrow(content, top_k=top_k, level=level))
 
     def corruption_table(
-        self, family: str | None = None, *, baseline: str | None = None, relative: bool = False, level: float = 0.95
+        self,
+        family: str | None = None,
+        *,
+        baseline: str | None = None,
+        relative: bool = False,
+        modelled: bool = False,
+        level: float = 0.95,
     ) -> Table:
         """mCE, relative mCE and the corruption error of every type, with intervals.
 
@@ -244,13 +250,18 @@ class Run(StoredResults):
             baseline: A model of this run to divide by; default: the published AlexNet errors for ImageNet's
                 classes, else nothing.
             relative: Relative corruption errors by type, in place of corruption errors.
+            modelled: Under a design, the error of each corruption, severity and setting by a partially pooled model,
+                in place of corruption errors.
             level: Confidence level of the intervals.
 
         Raises:
             StoreError: The run has no corrupted settings, or none of this family.
+            SettingError: ``modelled`` for results of the full grid.
         """
-        from shiftbench.reports.corruption import results_corruption_table
+        from shiftbench.reports.corruption import modelled_table, results_corruption_table
 
+        if modelled:
+            return self.with_models(modelled_table(self, family, level=level))
         return self.with_models(
             results_corruption_table(self, family, baseline=baseline, relative=relative, level=level)
         )

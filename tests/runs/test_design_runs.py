@@ -194,6 +194,26 @@ def test_tables_mark_estimates(data: Path, tmp_path: Path) -> None:
     assert "6 forward passes" in run.table().to_text(200)
 
 
+def test_single_settings_are_modelled_together(data: Path, tmp_path: Path) -> None:
+    run = sb.evaluate(model(), "corruptions", data, tmp_path / "design", **ONE_PASS)
+    table = run.corruption_table(modelled=True)
+    assert "model-based" in table.to_text(400)
+    scores = {score["setting"]: score for score in table.as_data()["scores"]}
+    assert {score["metric"] for score in scores.values()} == {"modelled error"}
+    assert {score["passes"] for score in scores.values()} == {48}
+    names = {name.removeprefix("colours-c.") for name in scores}
+    corruptions = set(GRID["corruptions"])
+    severities = {f"severity {severity}" for severity in GRID["severities"]}
+    settings = {f"{name}.{severity}" for name in corruptions for severity in GRID["severities"]}
+    assert names == corruptions | severities | settings
+    by_setting = [scores[f"colours-c.{name}"]["value"] for name in settings]
+    by_corruption = [scores[f"colours-c.{name}"]["value"] for name in corruptions]
+    assert np.mean(by_setting) == pytest.approx(np.mean(by_corruption))
+    full = sb.evaluate(model(), "corruptions", data, tmp_path / "full", progress=False, **GRID)
+    with pytest.raises(SettingError, match="needs no model of its settings"):
+        full.corruption_table(modelled=True)
+
+
 def test_report_and_figures_mark_estimates(data: Path, tmp_path: Path) -> None:
     run = sb.evaluate(model(), "corruptions", data, tmp_path / "w", **ONE_PASS)
     line = "each image met 1 of 4 shifts, 24 of 96 shifted forward passes per model"

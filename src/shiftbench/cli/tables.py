@@ -35,6 +35,11 @@ def table_command(
     relative: Annotated[
         bool, {"panel": "Corruption errors"}, "With --mce: relative CE per type, the rise over the clean error."
     ] = False,
+    modelled: Annotated[
+        bool,
+        {"panel": "Corruption errors"},
+        "With --mce and a design: each corruption, severity and setting by a partially pooled model.",
+    ] = False,
     results: Annotated[
         Path | None,
         "-r",
@@ -66,6 +71,8 @@ def table_command(
     """
     if mce and metric is not None:
         raise typer.BadParameter("--mce has its own metrics; see --relative", param_hint="--metric")
+    if modelled and (not mce or relative or baseline or results is not None):
+        raise typer.BadParameter("needs --mce, without --relative, --baseline and --results", param_hint="--modelled")
     if relative and not mce:
         raise typer.BadParameter("needs --mce", param_hint="--relative")
     if results is not None:
@@ -87,7 +94,8 @@ def table_command(
 
         table_options.show(provenance_table(run))
     elif mce:
-        table_options.show(run.corruption_table(baseline=baseline, relative=relative, level=stored.level))
+        table = run.corruption_table(baseline=baseline, relative=relative, modelled=modelled, level=stored.level)
+        table_options.show(table)
     else:
         table_options.show(run.table(metric, level=stored.level))
 

@@ -17,7 +17,9 @@ from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, Baseline, published_baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, averaged_types, corruption_scores
+from shiftbench.metrics.designs import design_outcomes
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
+from shiftbench.metrics.partial_pooling import ModelledError, PooledModel
 from shiftbench.reports.scores import in_one_column, score_table
 from shiftbench.reports.table import Table
 from shiftbench.runs.results import StoredResults
@@ -155,6 +157,46 @@ class FamilyResults:
             scored.append(ScoredModel(title, scores, result_of.get(title)))
         return scored
 
+    def modelled(self, title: str, level: float) -> dict[str, Score]:
+        """The errors of a model under a design, by corruption, severity and setting: a partially pooled model."""
+        grid = self.grids()[title]
+        if not any(predictions.spec.shift.designed for predictions in grid.values()):
+            raise SettingError(
+                f"{title} was evaluated on the full grid of {self.name}, which needs no model of its settings",
+                hint=f"leave out {argument('modelled', True)}",
+            )
+        clean_results = [result for result in self._clean_results() if result.title == title]
+        clean = None
+        confidence = None
+        if clean_results:
+            predictions = self.run.workspace.read(clean_results[-1], top_k=1, scores=False)
+            clean = _on_same_images(predictions, grid)
+        if clean is not None:
+            confidence = np.where(clean.valid, clean.confidence.astype(float), np.nan)
+        outcomes = design_outcomes(list(grid.values()), clean)
+        model = PooledModel(outcomes, list(grid), confidence)
+        spec = next(iter(grid.values())).spec
+        errors: dict[str, ModelledError] = dict(model.by_corruption(level))
+        for severity, error in model.by_severity(level).items():
+            errors[f"severity {severity:g}"] = error
+        for (corruption, severity), error in model.by_setting(level).items():
+            errors[f"{corruption}.{severity:g}"] = error
+        scores = {}
+        for name, error in errors.items():
+            scores[name] = Score(
+                "modelled error",
+                error.value,
+                error.low,
+                error.high,
+                outcomes.size,
+                level,
+                method=f"partially pooled model of {len(outcomes.wrong):,} shifted forward passes",
+                provenance=spec.family or spec.provenance,
+                higher_is_better=False,
+                passes=outcomes.passes,
+            )
+        return scores
+
     def _clean_results(self) -> list[Result]:
         """The results of all models in the setting without corruption."""
         return [result for result in self.run.results if result.setting == self.clean]
@@ -222,6 +264,22 @@ def results_corruption_table(
             entries |= dict.fromkeys(results.part([result]).scores("error", level=level))
     title = f"{', '.join(each.name for each in families)}: corruption errors"
     return score_table(in_one_column(entries), title=title, remarks=remarks)
+
+
+def modelled_table(results: StoredResults, family: str | None = None, *, level: float = 0.95) -> Table:
+    """Errors of single corruptions, severities and settings under a design, by a partially pooled model."""
+    families = _families_called(results, family)
+    entries: list[SettingScore] = []
+    for each in families:
+        for title in dict.fromkeys(result.title for result in each.members):
+            for name, score in each.modelled(title, level).items():
+                entries.append(SettingScore(title, f"{each.name}.{name}", score))
+    remark = (
+        "model-based: settings with few images are drawn towards what settings have in common (docs/designs.md); "
+        "means over all settings need no model: `shiftbench table --mce`"
+    )
+    title = f"{', '.join(each.name for each in families)}: errors by a partially pooled model"
+    return score_table(in_one_column(dict.fromkeys(entries)), title=title, remarks=[remark])
 
 
 def design_remarks(model: ScoredModel) -> list[str]:
