@@ -55,7 +55,6 @@ def test_line_is_that_of_the_studies(open_page: Open, testbed_page: bytes, study
         assert shown["intercept"] == pytest.approx([line.intercept / whole], abs=1e-5)
         assert shown["r2"] == pytest.approx([line.r2], abs=1e-6)
         assert shown["n"] == [line.n]
-        # The same resamples, so that the intervals agree as well.
         assert floats(fit.get_attribute("data-slope-interval")) == pytest.approx(list(line.slope_interval), abs=2e-5)
         ends = [end / whole for end in line.intercept_interval]
         assert floats(fit.get_attribute("data-intercept-interval")) == pytest.approx(ends, abs=2e-5)

@@ -1,4 +1,4 @@
-"""The page's scripts, one by one in the browser, against Python: the same digits, the same lines, the same draws."""
+"""The page's scripts, one by one in the browser, against Python: the same digits, lines and quantiles."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.studies import effective_robustness, fit, fit_piecewise, relative_robustness
 from shiftbench.studies.base import SCALES
-from shiftbench.studies.fits import TESTBED_SEED
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
@@ -91,10 +91,11 @@ def test_scales(run: RunScript, name: str) -> None:
     np.testing.assert_allclose(back, p, rtol=1e-9)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 64, 65, 78, 338])
-def test_draws_are_those_of_the_testbed(run: RunScript, n: int) -> None:
-    drawn = run("random.js", "(r, n) => { const draw = r.drawsBelow(n); return Array.from({length: 3000}, draw); }", n)
-    assert drawn == np.random.RandomState(TESTBED_SEED).randint(0, n, 3000).tolist()
+def test_students_quantile(run: RunScript) -> None:
+    freedom = [1, 2, 3, 4, 7, 8, 76, 301]
+    for level in (0.9, 0.95, 0.99):
+        quantiles = run("scales.js", "(s, [level, ns]) => ns.map((n) => s.studentQuantile(level, n))", [level, freedom])
+        np.testing.assert_allclose(quantiles, t.ppf((1 + level) / 2, freedom), rtol=1e-9)
 
 
 def cells(values: np.ndarray[Any, Any], n: int) -> list[list[float]]:

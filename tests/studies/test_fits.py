@@ -10,6 +10,7 @@ import pytest
 import statsmodels.api
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import linregress, norm
 
 from shiftbench.arrays import FloatArray
@@ -79,7 +80,7 @@ def test_testbed_procedure_is_a_plain_loop_over_choice() -> None:
         found = np.linalg.lstsq(design, v[index], rcond=None)[0]
         coefficients.append(found)
         heights.append(found[0] + found[1] * grid)
-    line = fit(x, y, resamples=300)
+    line = fit(x, y, resamples=300, procedure="testbed")
     assert line.seed == TESTBED_SEED and line.procedure == "testbed"
     ends = [np.percentile(coefficients, q, axis=0, method=m) for q, m in ((2.5, "lower"), (97.5, "higher"))]  # type: ignore[call-overload]
     assert line.intercept_interval == pytest.approx((ends[0][0], ends[1][0]), rel=1e-9)
@@ -88,6 +89,51 @@ def test_testbed_procedure_is_a_plain_loop_over_choice() -> None:
     assert band is not None
     assert logit(band.low / 100) == pytest.approx(np.percentile(heights, 2.5, axis=0, method="lower"), rel=1e-8)
     assert logit(band.high / 100) == pytest.approx(np.percentile(heights, 97.5, axis=0, method="higher"), rel=1e-8)
+
+
+def test_intervals_are_students_by_default() -> None:
+    """Those of scipy's regression; the band from the covariance matrix of the coefficients."""
+    x, y = cloud(9)
+    u = logit(x / 100)
+    v = logit(y / 100)
+    line = fit(x, y)
+    expected = stats.linregress(u, v)
+    quantile = stats.t.ppf(0.975, 7)
+    slope = (expected.slope - quantile * expected.stderr, expected.slope + quantile * expected.stderr)
+    of_intercept = quantile * expected.intercept_stderr
+    assert line.slope_interval == pytest.approx(slope)
+    assert line.intercept_interval == pytest.approx(
+        (expected.intercept - of_intercept, expected.intercept + of_intercept)
+    )
+    assert line.procedure == "student" and line.resamples == 0
+    coefficients, covariance = np.polyfit(u, v, 1, cov=True)
+    grid = np.linspace(u.min() - 1, u.max(), 20)
+    design = np.stack([grid, np.ones(20)], axis=1)
+    errors = quantile * np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design))
+    band = line.band(100 / (1 + np.exp(-grid)))
+    assert band is not None
+    np.testing.assert_allclose(logit(band.low / 100), design @ coefficients - errors, rtol=1e-9)
+    np.testing.assert_allclose(logit(band.high / 100), design @ coefficients + errors, rtol=1e-9)
+    assert fit(x, y, resamples=0).slope_interval is None and fit(x, y, resamples=0).band(x) is None
+
+
+def test_few_models_are_enough_for_bands_that_hold_the_line() -> None:
+    """Percentiles of resamples hold it in 78 to 86 % of cases with 5 models."""
+    rng = np.random.default_rng(0)
+    held = {"student": 0, "testbed": 0}
+    runs = 150
+    for _ in range(runs):
+        u = rng.normal(1, 0.5, 5)
+        v = 0.9 * u - 0.7 + 0.1 * rng.normal(size=5)
+        x, y = (100 / (1 + np.exp(-values)) for values in (u, v))
+        centre = 100 / (1 + np.exp(-u.mean()))
+        true = 100 / (1 + np.exp(-(0.9 * u.mean() - 0.7)))
+        for procedure in held:
+            band = fit(x, y, procedure=procedure, resamples=200).band(centre)
+            assert band is not None
+            held[procedure] += bool(band.low[0] <= true <= band.high[0])
+    assert held["student"] / runs > 0.91
+    assert held["testbed"] < held["student"]
 
 
 def test_resampled_lines_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +179,11 @@ def test_points_on_a_line_give_the_line(slope: float, intercept: float, places: 
 
 def test_same_seed_same_numbers_other_seed_others() -> None:
     x, y = cloud()
-    assert fit(x, y, seed=1).slope_interval == fit(x, y, seed=1).slope_interval != fit(x, y, seed=2).slope_interval
+
+    def interval(seed: int) -> object:
+        return fit(x, y, seed=seed, procedure="testbed").slope_interval
+
+    assert interval(1) == interval(1) != interval(2)
 
 
 def test_mappings_are_matched_by_name_and_baseline_by_name() -> None:
@@ -172,7 +222,7 @@ def test_a_copy_of_a_model_gives_the_line_no_interval() -> None:
 
 
 def test_three_models_say_that_resamples_were_lost() -> None:
-    line = fit([60, 70, 80], [40, 52, 65])
+    line = fit([60, 70, 80], [40, 52, 65], procedure="testbed")
     assert any("one x only" in note for note in line.notes) and any("rough" in note for note in line.notes)
     assert line.slope_interval is not None and np.isfinite(line.slope_interval).all()
 
@@ -202,7 +252,7 @@ def test_a_model_twice_is_refused() -> None:
 def test_unknown_names_are_refused() -> None:
     with raises(UnknownNameError, name="logistic"):
         fit([60, 70], [40, 50], scale="logistic")
-    with raises(StudyError, found="mine", expected="shiftbench or testbed"):
+    with raises(StudyError, found="mine", expected="student, shiftbench or testbed"):
         fit([60, 70], [40, 50], procedure="mine")
     with raises(StudyError, found="permille", expected="percent or fraction"):
         fit([60, 70], [40, 50], unit="permille")

@@ -178,14 +178,14 @@ def scatter_command(
     table: PlacedOptions,
     axes: AxesOptions,
     points: PointOptions,
-    resamples: Annotated[int, {"min": 0}, "Bootstrap resamples of the models, for the band."] = 1000,
+    resamples: Annotated[int, {"min": 0}, "0: no band around the line."] = 1000,
     point_level: Annotated[
         float | None, "Confidence level of the points' intervals (default: 0.995 for the testbed, else --level)."
     ] = None,
 ) -> None:
     """Accuracy under shift against accuracy without, one point per model and one panel per --shift.
 
-    With the baseline models' line and its bootstrap band, y = x, and exact intervals where the numbers of images are
+    With the baseline models' line and its band, y = x, and exact intervals where the numbers of images are
     known. Your own models (--own) are drawn on top and named.
 
     \b

@@ -65,7 +65,10 @@ class Resampling:
     panel: ClassVar[str] = "Bootstrap"
     resamples: Annotated[int, {"min": 0}, "Bootstrap resamples."] = 1000
     seed: Annotated[int | None, "Seed (default: the testbed's own)."] = None
-    procedure: Annotated[str, "testbed (the same draws and percentiles as the testbed) or shiftbench."] = "testbed"
+    procedure: Annotated[
+        str,
+        "student (Student's t), or bootstrap: testbed (the same draws and percentiles as the testbed) or shiftbench.",
+    ] = "student"
     bootstrap: Annotated[
         str, "What is resampled: models, or, with a workspace, images or both (images and models)."
     ] = "models"
@@ -154,7 +157,7 @@ def line_command(
 app.command(
     "fit",
     help="The line of the baseline models and the models farthest from it.\n\n"
-    "Least squares of y on x on the chosen scale, with intervals from resampling the models.\n\n"
+    "Least squares of y on x on the chosen scale, with intervals by Student's t.\n\n"
     "\b\nshiftbench study fit -r imagenet-testbed/ --shift imagenetv2 --own W\n"
     "shiftbench study fit -r results.csv -m models.csv --y imagenet-r --min-x 55",
 )(line_command)

@@ -14,7 +14,7 @@ from shiftbench.reports.table import Column, ModelRecords, Name, Row, Table, col
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, left_out, whole
 from shiftbench.studies.difficulty import DifficultyFit, line_of
-from shiftbench.studies.fits import Correlation, Fit, Line, PiecewiseFit
+from shiftbench.studies.fits import STUDENT, Correlation, Fit, Line, PiecewiseFit
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
 from shiftbench.studies.image_bootstrap import IMAGES
 from shiftbench.studies.many_faces import Finding
@@ -131,6 +131,8 @@ def _line_note(line: Line) -> list[str]:
     fit = line.below if isinstance(line, PiecewiseFit) else line
     if fit.slope_interval is None:
         return []
+    if fit.procedure == STUDENT:
+        return [f"line: {formatting.level_text(fit.level)} intervals by Student's t"]
     resampled = "images" if fit.procedure == IMAGES else "the models"
     return [f"line: {formatting.level_text(fit.level)} intervals from {fit.resamples:,} resamples of {resampled}"]
 

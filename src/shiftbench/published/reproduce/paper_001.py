@@ -37,7 +37,9 @@ def _effective(row: _Row, data: Data, resamples: int = 0) -> EffectiveRobustness
     shift = _SHIFT_OF[row.setting]
     # The plots of consistency shifts show models above a threshold, but their line is through all of them.
     min_x = None if row.setting.endswith("pm10") else shift.min_x
-    return data.testbed_with(shift.x, shift.y).effective(shift.x, shift.y, min_x=min_x, resamples=resamples)
+    return data.testbed_with(shift.x, shift.y).effective(
+        shift.x, shift.y, min_x=min_x, resamples=resamples, procedure="testbed"
+    )
 
 
 def _drops() -> list[_Row]:

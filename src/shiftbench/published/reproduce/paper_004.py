@@ -130,7 +130,7 @@ def printed_line(setting: str) -> PrintedLine:
     models = _fitted(setting)
     x = np.array([rows[model, original_of(setting)].value for model in models])
     y = np.array([rows[model, setting].value for model in models])
-    line = fit(x, y, models=models, scale="linear", resamples=RESAMPLES)
+    line = fit(x, y, models=models, scale="linear", resamples=RESAMPLES, procedure="testbed")
     # Lines after moving every accuracy within its last printed digit, evenly.
     rng = np.random.default_rng(0)
     reach = rows[models[0], setting].rounding
@@ -187,7 +187,7 @@ def _all_of(models: Collection[str], accuracies: Mapping[str, float]) -> dict[st
 @cache
 def _image_line(points: tuple[tuple[float, float], ...]) -> Fit:
     """The line through (original, new) accuracies, cached because several numbers are read off each line."""
-    return fit(*np.array(points).T, scale="linear", resamples=RESAMPLES)
+    return fit(*np.array(points).T, scale="linear", resamples=RESAMPLES, procedure="testbed")
 
 
 def _changes() -> list[_Row]:

@@ -227,7 +227,7 @@ def scatter(
         level: Confidence level of the band and the line.
         point_level: Confidence level of the points' intervals; default: 0.995 for the ImageNet testbed's settings, as
             001 draws them, else ``level``.
-        resamples: Number of bootstrap resamples.
+        resamples: With 0, the line has no band.
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """

@@ -20,7 +20,6 @@ from shiftbench.store.run_records import Software
 from shiftbench.store.spec import ClassifierRecord
 from shiftbench.store.workspace import Result
 from shiftbench.studies.base import count_of
-from shiftbench.studies.fits import RESAMPLES, TESTBED_SEED
 from shiftbench.studies.models import LOW_ACCURACY
 from shiftbench.studies.testbed import SHIFTS
 
@@ -272,10 +271,9 @@ def _line(results: ResultGrid, level: float) -> MethodsEntry:
         f"Least squares of y on x over the models {_fitted_models(results)}, both on the chosen scale (logit, probit "
         "or linear). Models without a result on one axis, or with an accuracy of exactly 0 or 1 on the logit and "
         "probit scales, are not fitted.",
-        f"Its band and the intervals of slope and intercept are {level_text(level)} percentiles over "
-        f"{count(RESAMPLES)} resamples of the models (seed {TESTBED_SEED}). No line is drawn through fewer than "
-        f"{results['least_line_models']} models. Effective robustness is y minus the line; its interval joins those of "
-        "x, y and the band by Zou and Donner's rule.",
+        f"Its band and the intervals of slope and intercept are Student's, {level_text(level)}. No line is drawn "
+        f"through fewer than {results['least_line_models']} models. Effective robustness is y minus the line; its "
+        "interval joins those of x, y and the band by Zou and Donner's rule.",
     )
 
 

@@ -1,11 +1,10 @@
 /**
- * The line that models of one kind fall on, s(y) = slope s(x) + intercept, by least squares on the scale s, with the
- * bootstrap over models; and effective robustness, rho = y - line(x), with its interval. The same procedures as
+ * The line that models of one kind fall on, s(y) = slope s(x) + intercept, by least squares on the scale s, with
+ * Student's intervals; and effective robustness, rho = y - line(x), with its interval. The same procedures as
  * `shiftbench.studies`, so that page and command line agree.
  */
 
-import { drawsBelow } from "./random.js";
-import { SCALES } from "./scales.js";
+import { SCALES, studentQuantile } from "./scales.js";
 
 /** @import { Effective, Estimate, Interval, Line, NoLine, Part, Relative, ScaleName } from "./types.d.ts" */
 
@@ -14,11 +13,10 @@ import { SCALES } from "./scales.js";
  * @typedef {{ level: number; leastModels: number }} FitOptions
  */
 
-export const RESAMPLES = 1000;
-
 /**
- * Slope, intercept and r2 of v on u; r2 is null where all v are equal.
- * @type {(u: number[], v: number[]) => { slope: number; intercept: number; r2: number | null }}
+ * Slope, intercept and r2 of v on u; r2 is null where all v are equal. The scatter is the standard deviation of the
+ * points about the line, the centre the mean of u, and the spread the sum of the squared distances from it.
+ * @type {(u: number[], v: number[]) => Pick<Line, "slope" | "intercept" | "r2" | "scatter" | "centre" | "spread">}
  */
 function leastSquares(u, v) {
   const meanU = mean(u);
@@ -34,60 +32,19 @@ function leastSquares(u, v) {
     svv += dv * dv;
   }
   const slope = suv / suu;
-  return { slope, intercept: meanV - slope * meanU, r2: svv > 0 ? Math.min(1, (suv * suv) / (suu * svv)) : null };
+  return {
+    slope,
+    intercept: meanV - slope * meanU,
+    r2: svv > 0 ? Math.min(1, (suv * suv) / (suu * svv)) : null,
+    scatter: Math.sqrt(Math.max(svv - slope * suv, 0) / (u.length - 2)),
+    centre: meanU,
+    spread: suu,
+  };
 }
 
 /** @type {(values: number[]) => number} */
 function mean(values) {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
-}
-
-/**
- * Slopes and intercepts of resampled models; resamples that drew one u only have no line and are left out.
- * @type {(u: number[], v: number[]) => { slopes: Float64Array; intercepts: Float64Array }}
- */
-function resampledLines(u, v) {
-  const n = u.length;
-  const meanU = mean(u);
-  const meanV = mean(v);
-  const du = u.map((value) => value - meanU);
-  const dv = v.map((value) => value - meanV);
-  const flat = 1e-12 * du.reduce((sum, value) => sum + value * value, 0);
-  const draw = drawsBelow(n);
-  /** @type {number[]} */
-  const slopes = [];
-  /** @type {number[]} */
-  const intercepts = [];
-  for (let b = 0; b < RESAMPLES; b++) {
-    let su = 0;
-    let sv = 0;
-    let suu = 0;
-    let suv = 0;
-    for (let k = 0; k < n; k++) {
-      const i = draw();
-      su += du[i];
-      sv += dv[i];
-      suu += du[i] * du[i];
-      suv += du[i] * dv[i];
-    }
-    const spread = suu - (su * su) / n;
-    if (spread <= flat) continue;
-    const slope = (suv - (su * sv) / n) / spread;
-    slopes.push(slope);
-    intercepts.push(meanV + sv / n - slope * (meanU + su / n));
-  }
-  return { slopes: Float64Array.from(slopes), intercepts: Float64Array.from(intercepts) };
-}
-
-/**
- * The central interval of samples: the order statistics just outside the percentiles.
- * @type {(samples: Float64Array, level: number) => Interval}
- */
-function centralInterval(samples, level) {
-  const sorted = Float64Array.from(samples).sort();
-  const last = sorted.length - 1;
-  const tail = Number(((1 - level) / 2).toFixed(12));
-  return [sorted[Math.floor(tail * last)], sorted[Math.ceil((1 - tail) * last)]];
 }
 
 /**
@@ -100,7 +57,7 @@ function fitOne(points, scaleName, { level, leastModels }) {
   const different = new Set(points.map((p) => `${p.x} ${p.y}`)).size;
   if (different < leastModels) {
     const which = different < points.length ? "different numbers" : "both numbers";
-    const reason = "an interval from resampling fewer is too rough to judge a model by";
+    const reason = "a line through fewer is too rough to judge a model by";
     return { reason: `a line needs at least ${leastModels} models with ${which}, found ${different}; ${reason}` };
   }
   const u = points.map((p) => scale.forward(p.x));
@@ -109,23 +66,17 @@ function fitOne(points, scaleName, { level, leastModels }) {
   /** @type {Interval} */
   const range = [Math.min(...xs), Math.max(...xs)];
   if (range[0] === range[1]) return { reason: "all models have the same number on the x axis: no line is determined" };
+  const n = points.length;
   const line = leastSquares(u, v);
-  const lines = resampledLines(u, v);
+  const quantile = studentQuantile(level, n - 2);
+  const ofSlope = (quantile * line.scatter) / Math.sqrt(line.spread);
+  const ofIntercept = quantile * line.scatter * Math.sqrt(1 / n + line.centre ** 2 / line.spread);
   return {
-    scale, level, ...line, n: points.length, names: points.map((p) => p.name), range, lines,
-    slopeInterval: centralInterval(lines.slopes, level),
-    interceptInterval: centralInterval(lines.intercepts, level),
-    notes: fitNotes(line.r2, lines.slopes.length),
+    scale, level, ...line, n, names: points.map((p) => p.name), range, quantile,
+    slopeInterval: [line.slope - ofSlope, line.slope + ofSlope],
+    interceptInterval: [line.intercept - ofIntercept, line.intercept + ofIntercept],
+    notes: line.r2 === null ? ["all models have the same y: r2 is not defined"] : [],
   };
-}
-
-/** @type {(r2: number | null, resamples: number) => string[]} */
-function fitNotes(r2, resamples) {
-  const lost = RESAMPLES - resamples;
-  return [
-    ...(r2 === null ? ["all models have the same y: r2 is not defined"] : []),
-    ...(lost ? [`${lost} of ${RESAMPLES} resamples drew one x only and were left out`] : []),
-  ];
 }
 
 /**
@@ -164,10 +115,10 @@ function predict(line, x) {
  * @type {(line: Line, place: number) => Interval}
  */
 export function bandAt(line, place) {
-  const { slopes, intercepts } = line.lines;
-  const heights = new Float64Array(slopes.length);
-  for (let b = 0; b < heights.length; b++) heights[b] = slopes[b] * place + intercepts[b];
-  return centralInterval(heights, line.level);
+  const height = line.slope * place + line.intercept;
+  const leverage = 1 / line.n + (place - line.centre) ** 2 / line.spread;
+  const halfWidth = line.quantile * line.scatter * Math.sqrt(leverage);
+  return [height - halfWidth, height + halfWidth];
 }
 
 /**
@@ -191,9 +142,9 @@ export function effectiveRobustness(x, y, parts) {
     down += (Math.max(...ends) - expected) ** 2;
     up += (expected - Math.min(...ends)) ** 2;
   }
-  const band = bandAt(line, line.scale.forward(x[0])).map(line.scale.inverse);
-  down += (band[1] - expected) ** 2;
-  up += (expected - band[0]) ** 2;
+  const [low, high] = bandAt(line, line.scale.forward(x[0])).map(line.scale.inverse);
+  down += (high - expected) ** 2;
+  up += (expected - low) ** 2;
   return { expected, rho, low: rho - Math.sqrt(down), high: rho + Math.sqrt(up), extrapolated: outside(parts, x[0]) };
 }
 

@@ -70,6 +70,37 @@ function probit(p) {
 }
 
 /**
+ * The t within which Student's variable lies with probability `level`, by halving the angle atan(t / sqrt(freedom)).
+ * @type {(level: number, freedom: number) => number}
+ */
+export function studentQuantile(level, freedom) {
+  let low = 0;
+  let high = Math.PI / 2;
+  for (let step = 0; step < 60; step++) {
+    const middle = (low + high) / 2;
+    if (studentShare(middle, freedom) < level) low = middle;
+    else high = middle;
+  }
+  return Math.sqrt(freedom) * Math.tan(low);
+}
+
+/**
+ * P(|t| < sqrt(freedom) tan(angle)), a finite sum for whole degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4).
+ * @type {(angle: number, freedom: number) => number}
+ */
+function studentShare(angle, freedom) {
+  const isOdd = freedom % 2 === 1;
+  const cosine = Math.cos(angle);
+  let term = isOdd ? cosine : 1;
+  let sum = 0;
+  for (let k = isOdd ? 3 : 2; k <= freedom; k += 2) {
+    sum += term;
+    term *= (cosine * cosine * (k - 1)) / k;
+  }
+  return isOdd ? (2 / Math.PI) * (angle + Math.sin(angle) * sum) : Math.sin(angle) * sum;
+}
+
+/**
  * One axis of a plot: from values to pixels and back.
  * `low` and `high` are places on the scale, `from` and `to` the pixels that they get.
  * @type {(scale: Scale, low: number, high: number, from: number, to: number) => Axis}

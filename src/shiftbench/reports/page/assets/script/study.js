@@ -1,7 +1,7 @@
 /** One pair of axes: which models have a place, the line through the baseline, and every model's robustness. */
 
-import { effectiveRobustness, fitBaseline, relativeRobustness, RESAMPLES } from "./fit.js";
-import { count, countOf, few, levelText } from "./format.js";
+import { effectiveRobustness, fitBaseline, relativeRobustness } from "./fit.js";
+import { countOf, few, levelText } from "./format.js";
 import { placeable, SCALES } from "./scales.js";
 
 /** @import { Choice, Estimate, ModelEntry, Point, ResultGrid, ScaleName, Study } from "./types.d.ts" */
@@ -127,7 +127,7 @@ function lineNotes(study) {
   const sources = [...source("y"), ...source("x"), "fit"].join(", ");
   return [
     ...notes,
-    `line: ${levelText(study.level)} intervals from ${count(RESAMPLES)} resamples of the models`,
+    `line: ${levelText(study.level)} intervals by Student's t`,
     `ρ: y minus the line, percentage points; ${levelText(study.level)} intervals: ${sources}`,
   ];
 }

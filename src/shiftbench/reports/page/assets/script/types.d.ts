@@ -132,7 +132,11 @@ export interface Line {
   n: number;
   names: string[];
   range: Interval;
-  lines: { slopes: Float64Array; intercepts: Float64Array };
+  scatter: number;
+  centre: number;
+  spread: number;
+  /** Student's quantile of the level, with two degrees of freedom fewer than models. */
+  quantile: number;
   slopeInterval: Interval;
   interceptInterval: Interval;
   notes: string[];
