@@ -39,6 +39,8 @@ from shiftbench.studies.base import (
 RESAMPLES = 1000
 #: Student's intervals of slope, intercept and line, which need no resamples.
 STUDENT = "student"
+#: Places of the scale farther out than this are 0 or 1.
+_FARTHEST = 1e6
 #: With fewer models than this an interval from resampling them is rough; a note is added.
 FEW_MODELS = 8
 #: The seed that the ImageNet testbed draws its resamples of models with.
@@ -194,7 +196,9 @@ class Fit:
         if level is None:
             level = self.level
         if self.procedure == STUDENT:
-            return self._student_interval(x, level, of_models=0.0)
+            # An accuracy of 0 or 1 has no place on a logit scale, but the line ends there all the same.
+            places = np.clip(np.atleast_1d(self._to_scale(x)), -_FARTHEST, _FARTHEST)
+            return self._student_interval(places, level, of_models=0.0)
         points = np.atleast_1d(self._to_scale(x))
         procedure = Procedure(self.procedure, self.seed)
         low = np.empty(len(points))
@@ -218,14 +222,13 @@ class Fit:
             return None
         if level is None:
             level = self.level
-        return self._student_interval(x, level, of_models=1.0)
+        return self._student_interval(np.atleast_1d(self._to_scale(x)), level, of_models=1.0)
 
-    def _student_interval(self, x: ArrayLike, level: float, *, of_models: float) -> Intervals:
-        """Student's interval of the line at each x, or, with 1 for ``of_models``, of one more model there."""
+    def _student_interval(self, points: FloatArray, level: float, *, of_models: float) -> Intervals:
+        """Student's interval of the line at places of the scale, or, with 1 for ``of_models``, of one more model."""
         from scipy.special import stdtrit  # here, so that importing fits stays light
 
         _check_level(level)
-        points = np.atleast_1d(self._to_scale(x))
         leverage = of_models + 1 / self.n + np.square(points - self.centre) / self.spread
         half_width = float(stdtrit(self.n - 2, (1 + level) / 2)) * self.scatter * np.sqrt(leverage)
         middle = self.slope * points + self.intercept
