@@ -131,11 +131,27 @@ def test_intervals_resample_each_set_by_itself() -> None:
         x = a[rng.integers(0, 60, 60)]
         y = b[rng.integers(0, 25, 25)]
         draws.append([aupr(x, y), auroc(x, y), fpr95(x, y)])
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    assert [score.low for score in found.scores()[:2]] == pytest.approx(list(low[:2]))
-    assert [score.high for score in found.scores()[:2]] == pytest.approx(list(high[:2]))
+    for column, score in enumerate(found.scores()[:2]):
+        error = np.std(draws, axis=0, ddof=1)[column] * np.sqrt(25 / 24)
+        ends = scipy.stats.t.ppf([0.025, 0.975], 24) * error / (score.value * (1 - score.value))
+        logit = np.log(score.value / (1 - score.value))
+        assert (score.low, score.high) == pytest.approx(tuple(1 / (1 + np.exp(-logit - ends))))
     assert [score.value for score in found.scores()] == pytest.approx([aupr(a, b), auroc(a, b), fpr95(a, b)])
     assert found.aupr.n == 85 and found.auroc.higher_is_better and not found.fpr95.higher_is_better
+
+
+def test_intervals_of_areas_hold_the_truth_with_few_out_images() -> None:
+    """Percentiles of the bootstrap hold it in 85 to 90 % of cases."""
+    rng = np.random.default_rng(7)
+    many = rng.normal(size=100_000), rng.normal(2.5, size=20_000)
+    truth = np.array([aupr(*many), auroc(*many)])
+    held = np.zeros(2)
+    runs = 60
+    for _ in range(runs):
+        found = detection_scores(rng.normal(size=100), rng.normal(2.5, size=20), resamples=60)
+        ends = np.array([(score.low, score.high) for score in found.scores()[:2]])
+        held += (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+    assert held.min() / runs > 0.9
 
 
 def test_perfect_separation_is_not_certainty() -> None:

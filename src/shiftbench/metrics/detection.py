@@ -18,7 +18,7 @@ entropy       -sum_k p_k log p_k
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,12 +28,16 @@ from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics import arrays
 from shiftbench.metrics.base import Score
+from shiftbench.metrics.bootstrap import EXACT_BOUND, draw_counts, resampled_score, unseen_share
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
-from shiftbench.metrics.bootstrap import draw_counts, resampled_score, unseen_share
 from shiftbench.metrics.intervals import Interval, clopper_pearson
 from shiftbench.store.predictions import Predictions
 
 _RECALL = 0.95
+#: Fewer resamples give no standard deviation.
+_FEWEST_DRAWS = 2
+#: On the logit scale, an area nearer to 0 or 1 than this share of an image counts as this near.
+_LEAST_SHARE = 0.5
 
 
 def aupr(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
@@ -124,8 +128,9 @@ def detection_scores(
     """AUPR, AUROC and FPR95 with intervals; ``published`` concerns FPR95 only.
 
     The interval of FPR95 is exact for its threshold, a quantile of few out-images, and for the share above it. The
-    bootstrap of the others draws in- and out-images separately, each set at its own size: their ratio is the
-    benchmark's choice, not chance.
+    others have Student's interval on the logit scale, with the standard error of a bootstrap that draws in- and
+    out-images separately, each set at its own size: their ratio is the benchmark's choice, not chance. Percentiles of
+    the bootstrap would cover 85 to 93 % with 20 out-images.
 
     Args:
         in_scores: Anomaly scores of the images of known classes.
@@ -138,8 +143,8 @@ def detection_scores(
 
     Example:
         >>> found = detection_scores([0.1, 0.2, 0.6, 0.3], [0.9, 0.5, 0.8], resamples=200)
-        >>> found.auroc.value, found.auroc.high, round(found.chance_aupr, 3)
-        (0.9166666666666666, 1.0, 0.429)
+        >>> round(found.auroc.value, 3), round(found.auroc.high, 3), round(found.chance_aupr, 3)
+        (0.917, 0.998, 0.429)
     """
     ranking = _Ranking.of(in_scores, out_scores)
     outs = int(ranking.is_out.sum())
@@ -156,7 +161,7 @@ def detection_scores(
     auroc_reach = unseen_share(min(ins, outs), level)
 
     def score(column: int, name: str, reach: float, higher_is_better: bool = True) -> Score:
-        return resampled_score(
+        of_bootstrap = resampled_score(
             name,
             values[column],
             draws[:, column],
@@ -167,6 +172,11 @@ def detection_scores(
             reach=reach,
             method="image bootstrap, in- and out-set apart",
         )
+        if of_bootstrap.method == EXACT_BOUND or len(draws) < _FEWEST_DRAWS:
+            return of_bootstrap
+        low, high = _logit_interval(values[column], draws[:, column], min(ins, outs), level)
+        method = f"Student's on the logit scale, {len(draws):,} resamples of in- and out-set apart"
+        return replace(of_bootstrap, low=low, high=high, method=method)
 
     return Detection(
         score(0, "aupr", aupr_reach),
@@ -184,6 +194,18 @@ def detection_scores(
         ins,
         outs,
     )
+
+
+def _logit_interval(value: float, draws: FloatArray, n: int, level: float) -> Interval:
+    """Student's interval on the logit scale, with the standard deviation of the draws; n images of the smaller set."""
+    from scipy.special import expit, logit, stdtrit
+
+    error = float(draws.std(ddof=1)) * math.sqrt(n / max(n - 1, 1))
+    inside = min(max(value, _LEAST_SHARE / n), 1 - _LEAST_SHARE / n)
+    half_width = float(stdtrit(max(n - 1, 1), (1 + level) / 2)) * error / (inside * (1 - inside))
+    low = float(expit(logit(inside) - half_width))
+    high = float(expit(logit(inside) + half_width))
+    return Interval(min(low, value), max(high, value))
 
 
 def _rate_interval(rate: float, in_scores: FloatArray, out_scores: FloatArray, level: float) -> Interval:
