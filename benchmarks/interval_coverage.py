@@ -1,4 +1,4 @@
-"""Coverage of intervals of paired differences, of FPR95, AURRA and soft F1: sections of docs/statistics.md."""
+"""Coverage of intervals of differences, detection, confidence and calibration: sections of docs/statistics.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.metrics.forecasting import forecasts
 
 from benchmarks.page import table
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.metrics import aurra, metrics, soft_f1
+from shiftbench.metrics import aupr, auroc, aurra, metrics, soft_f1
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.detection import detection_scores
 from shiftbench.metrics.paired import difference_interval, mcnemar
@@ -119,5 +119,54 @@ def confidence_text(rows: Rows) -> str:
         "FPR95 of normal scores (in- and out-images), AURRA and soft F1 of calibrated models with accuracies of 99, 90 "
         "and 70 %. With fewer than 72 out-images, the threshold that finds 95 % of them has no lower bound, and the "
         "interval of FPR95 ends at 100 %. Soft F1 covers too little where the model is wrong on few images.\n\n"
+        + table(["number", "true value", "images", "covered, %", "mean width, points"], shown)
+    )
+
+
+def simulate_calibration() -> Rows:
+    """Calibration errors of models whose gap is the same at every confidence, and areas of detection."""
+    rows: Rows = []
+    rng = np.random.default_rng(33)
+    for gap in (0.0, 0.05):
+        for n in (300, 1000):
+
+            def sample(n: int = n, gap: float = gap) -> tuple[FloatArray, BoolArray]:
+                confidence = rng.uniform(0.4, 1, n)
+                return confidence, rng.random(n) < confidence - gap
+
+            titles = {"ece": "ECE", "rms_calibration_error": "RMS", "max_calibration_error": "largest gap"}
+            for name, title in titles.items():
+
+                def drawn(name: str = name, sample: Callable[..., Any] = sample) -> Score:
+                    return metrics.get(name)(forecasts(*sample()))
+
+                rows.append({"number": title, "truth": gap, "n": f"{n:,}", **_covered(drawn, gap, 60)})
+                print(rows[-1], flush=True)
+    for ins, outs in ((100, 20), (200, 50), (1000, 200)):
+        for distance in (1.0, 2.5):
+            many = rng.normal(size=500 * ins), rng.normal(distance, size=500 * outs)
+            for name, function in (("aupr", aupr), ("auroc", auroc)):
+
+                def area(name: str = name, ins: int = ins, outs: int = outs, distance: float = distance) -> Score:
+                    scores = detection_scores(rng.normal(size=ins), rng.normal(distance, size=outs), resamples=200)
+                    return scores.aupr if name == "aupr" else scores.auroc
+
+                row = {"number": name.upper(), "truth": float(function(*many)), "n": f"{ins:,} + {outs:,}"}
+                rows.append({**row, **_covered(area, row["truth"], 150)})
+                print(rows[-1], flush=True)
+    return rows
+
+
+def calibration_text(rows: Rows) -> str:
+    shown = []
+    for row in rows:
+        share = row["covered"]
+        error = 196 * math.sqrt(max(share * (1 - share), 0.002) / row["replicates"])
+        covered = f"{100 * share:.1f} ± {error:.1f}"
+        shown.append([row["number"], f"{100 * row['truth']:.1f}", row["n"], covered, f"{100 * row['width']:.1f}"])
+    return (
+        "Calibration errors of models that are calibrated, or 5 points too sure at every confidence; AUPR and AUROC of "
+        "normal scores of in- and out-images. Noise can only raise a calibration error, so that its interval is wide "
+        "downwards; its lower end is at least that of the gap between mean confidence and accuracy.\n\n"
         + table(["number", "true value", "images", "covered, %", "mean width, points"], shown)
     )

@@ -22,10 +22,20 @@ from numpy.typing import NDArray
 from benchmarks.gate import simulated
 from benchmarks.gate_cells import cells_text, simulate_cells
 from benchmarks.interval_coverage import (
+    calibration_text,
     confidence_text,
     differences_text,
+    simulate_calibration,
     simulate_confidence,
     simulate_differences,
+)
+from benchmarks.model_intervals import (
+    lines_text,
+    modelled_text,
+    seeds_text,
+    simulate_lines,
+    simulate_modelled,
+    simulate_seeds,
 )
 from benchmarks.page import RESULTS, table
 from shiftbench.arrays import FloatArray
@@ -396,8 +406,12 @@ class Section:
 SECTIONS: Mapping[str, Section] = {
     "means": Section("Means over settings: mean error, mCE, relative mCE", simulate_means, means_text),
     "designs": Section("Means over settings by a design", simulate_designs, designs_text),
+    "modelled": Section("Single settings by a partially pooled model", simulate_modelled, modelled_text),
     "differences": Section("Differences of two models", simulate_differences, differences_text),
     "confidence": Section("Confidence and detection", simulate_confidence, confidence_text),
+    "calibration": Section("Calibration errors, AUPR and AUROC", simulate_calibration, calibration_text),
+    "lines": Section("Lines of models", simulate_lines, lines_text),
+    "seeds": Section("Seeds of experiments", simulate_seeds, seeds_text),
     "gate": Section("Verdicts of gates", simulate_gates, gates_text),
     "cells": Section("Gates with a limit of forward passes", simulate_cells, cells_text),
     "drift": Section("Gates of many commits", simulate_drift, drift_text),
