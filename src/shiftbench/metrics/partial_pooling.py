@@ -133,7 +133,7 @@ class PooledModel:
         share = (float(outcomes.wrong.sum()) + 0.5) / (len(outcomes.wrong) + 1)
         centre[0] = np.log(share / (1 - share))
         effects = centre.copy()
-        covariance = np.eye(size)
+        covariance: FloatArray = np.eye(size)
         variances = list(_ASSUMED_VARIANCES)
         for update in range(_UPDATES):
             precision = np.full(size, 1 / _FREE_VARIANCE)
