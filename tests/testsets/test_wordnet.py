@@ -161,6 +161,18 @@ def test_compound_words_and_words_by_hand(ours: WordNet) -> None:
     assert "zyzzyva" in plan.notes[0]
 
 
+def test_renditions_are_asked_for_by_words(ours: WordNet) -> None:
+    """As for ImageNet-R: every query once with each word, which share the images of the class."""
+    configuration = configuration_for(LabelSpace("pets", ("cat", "dog")), "pets")
+    rows = query_plan(configuration, ours, images=100, words=["art", "origami"]).rows
+    of_class = {key: [row["query"] for row in rows if row["class"] == key] for key in ("cat", "dog")}
+    assert of_class == {
+        "cat": ["house cat art", "house cat origami", "cat art", "cat origami"],
+        "dog": ["dog art", "dog origami"],
+    }
+    assert [row["images"] for row in rows] == [25] * 4 + [50] * 2
+
+
 def test_queries_have_whole_names_of_hypernyms(ours: WordNet) -> None:
     """Single words of "bird of prey" would give "eagle of"."""
     configuration = configuration_for(LabelSpace("birds", ("eagle", "hawk")), "birds")
@@ -183,3 +195,5 @@ def test_the_commands(tmp_path: Path) -> None:
         "dog animal",
         "Hund",
     }
+    words = ("--class", "dog", "--word", "graffiti")
+    assert [row["query"] for row in answer("testset", "queries", folder, *words, *where)["rows"]] == ["dog graffiti"]

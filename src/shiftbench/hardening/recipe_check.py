@@ -16,6 +16,9 @@ from shiftbench.hardening.errors import RecipeError
 from shiftbench.hardening.recipe import Recipe, flat, timm_part
 from shiftbench.hardening.training_schemes import make_criterion, make_scheme, schemes
 
+#: Augmentations of batches that leave the targets as they are; with several views, they change the first one.
+_KEEP_TARGETS = ("noise2net",)
+
 
 def check_recipe(recipe: Recipe) -> None:
     """Raises an error that names the wrong key. Nothing that takes time is built."""
@@ -60,7 +63,7 @@ def _check_scheme(recipe: Recipe, needed: str) -> None:
     criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
     several_views = make_scheme(scheme, criterion, **recipe.scheme.options).views > 1
     views = [part.name for part in recipe.views]
-    mixing = [part.name for part in recipe.batch_augmentations]
+    mixing = [part.name for part in recipe.batch_augmentations if part.name not in _KEEP_TARGETS]
     found = f"scheme {scheme!r}"
     if needed != scheme:
         raise RecipeError(

@@ -112,7 +112,7 @@ class _DrawnScore(NamedTuple):
 def _published_settings() -> dict[str, _ShiftedSetting]:
     """The published settings that have a reference, by name."""
     settings = list(known_settings().values())
-    for suite in ("many-faces", "imagenet-a", "deepfashion-remixed", "streetview-storefronts"):
+    for suite in ("many-faces", "deepfashion-remixed", "streetview-storefronts"):
         settings.extend(build_suite(suite).settings)
     shifted = {}
     for setting in settings:

@@ -276,11 +276,13 @@ def query_plan(
     since: date = SINCE,
     until: date | None = None,
     alternatives: Mapping[str, Sequence[str]] | None = None,
+    words: Sequence[str] = (),
 ) -> Table:
     """One row per query, for these classes (default: all), at an expansion step with all steps before it.
 
     A class that WordNet does not have is asked for by its name, with a note. ``until`` defaults to the last day of the
-    step; ``alternatives`` are words chosen by hand for step 5, by class.
+    step; ``alternatives`` are words chosen by hand for step 5, by class. With ``words``, each query is asked once with
+    each of them, and not without: "art" and "origami" for renditions, "blurry" for blurred images.
     """
     alternatives = alternatives or {}
     if step not in range(6):
@@ -298,6 +300,8 @@ def query_plan(
     rows = []
     for entry in entries:
         queries = list(_queries(entry, synsets.get(entry.key), wordnet, step, alternatives.get(entry.key, ())))
+        if words:
+            queries = [f"{query} {word}" for query in queries for word in words]
         images_per_query = math.ceil(images / len(queries))
         common = (images_per_query, *days, *days, "date-posted-asc")
         for query in queries:

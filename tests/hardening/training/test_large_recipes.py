@@ -32,9 +32,10 @@ RECIPES = (
     "noise2net",
     "pgd",
     "wong",
+    "deepaugment-noise2net-augmix",
     *(
         pytest.param(name, marks=pytest.mark.soak)
-        for name in ("standard", "fgsm", "noise", "speckle", "stability", "clahe")
+        for name in ("standard", "fgsm", "noise", "speckle", "stability", "clahe", "a-filter")
     ),
 )
 
@@ -54,12 +55,12 @@ def test_a_recipe_of_imagenet_runs_and_its_classifier_is_loaded(
 ) -> None:
     steps = ["scheme.steps=1"] if name == "pgd" else []
     size = [f"augmentations.{1 if name == 'clahe' else 0}.size=64"]
-    recipe = load_recipe(f"imagenet-{name}", [*MINIATURE, *size, *steps])
+    recipe = load_recipe(f"imagenet-{name}", [*MINIATURE, *size, *steps, "data.extra=[]"])
     folder = train(recipe, tmp_path / "run", data=photographs, workers=0, progress=False).folder
     classifier = load_classifier(f"hardened:{folder}", engine="torch")
     assert classifier.preprocessing.geometry.resize == 72 and classifier.preprocessing.geometry.crop == 64
     # 003 trains on ImageNet's images of the 200 classes of ImageNet-A.
-    assert len(classifier.space) == (200 if name in ("pgd", "fgsm", "noise") else 1000)
+    assert len(classifier.space) == (200 if name in ("pgd", "fgsm", "noise", "a-filter") else 1000)
     assert np.isfinite(classifier.scores(np.zeros((2, 64, 64, 3), np.uint8))).all()
 
 

@@ -46,6 +46,20 @@ def test_a_copy_is_small_and_bare(tmp_path: Path) -> None:
     assert b"Exif" not in raw and b"Camera" not in raw and b"secret" not in raw
 
 
+@pytest.mark.parametrize(("brightest", "is_stored"), [(0, False), (8, False), (9, True), (255, True)])
+def test_pitch_black_images_are_refused(brightest: int, is_stored: bool, tmp_path: Path) -> None:
+    """ImageNet-Sketch has some, which ImageNet-R leaves out."""
+    pixels = np.zeros((20, 30, 3), np.uint8)
+    pixels[7, 11] = brightest
+    store = ImageStore(tmp_path, 64)
+    data = encoded(Pillow.fromarray(pixels), "PNG")
+    if is_stored:
+        assert store.put(data, "drawing.png").width == 30
+    else:
+        with raises(BadImageError, found="pitch black"):
+            store.put(data, "drawing.png")
+
+
 def test_copies_have_one_size(tmp_path: Path) -> None:
     """Whatever the image's size and aspect ratio: the whole image on grey, or its centre."""
     for fit, corner in (("pad", [128, 128, 128]), ("crop", None)):

@@ -121,6 +121,9 @@ def queries_command(
     since: Since = None,
     until: Until = None,
     alternative: Annotated[list[str] | None, "CLASS=WORDS: a query chosen by hand, for step 5 (repeatable)."] = None,
+    word: Annotated[
+        list[str] | None, "Ask every query with this word (repeatable): art, origami, ... for renditions, or blurry."
+    ] = None,
     wordnet_folder: WordNetFolder = None,
     *,
     table: TableOptions,
@@ -138,6 +141,7 @@ def queries_command(
       shiftbench testset queries photos -o queries.csv
       shiftbench testset queries photos --step 2 --below 40 --json
       shiftbench testset queries photos --step 5 --class n03187595 --alternative n03187595=Wählscheibentelefon
+      shiftbench testset queries renditions --word art --word cartoon --word origami -o queries.csv
     """
     from shiftbench.testsets.pool.entries import pool_counts
     from shiftbench.testsets.wordnet import SINCE, WordNet, query_plan
@@ -165,6 +169,7 @@ def queries_command(
             since=as_day(since) or SINCE,
             until=as_day(until),
             alternatives=by_hand,
+            words=word or (),
         )
     table.show(plan)
 

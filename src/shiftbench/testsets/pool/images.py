@@ -21,6 +21,8 @@ from shiftbench.extend.types import Pixels
 MAX_BYTES = 64 << 20
 MAX_PIXELS = 64_000_000
 _JPEG_QUALITY = 90
+#: An image with no brighter pixel than this, of 255, is pitch black: nobody can see what it shows.
+_BLACK = 8
 #: File extensions by magic bytes, for the formats that image folders are made of.
 _SUFFIX_BY_MAGIC = {
     b"\xff\xd8\xff": ".jpg",
@@ -82,6 +84,8 @@ class ImageStore:
         if len(data) > MAX_BYTES:
             raise bad_image(image_id, f"{len(data):,} bytes are more than the limit of {MAX_BYTES:,}")
         pixels = decode(data, image_id, max_pixels=MAX_PIXELS).pixels
+        if pixels.max() <= _BLACK:
+            raise bad_image(image_id, f"pitch black: no pixel is brighter than {_BLACK} of 255")
         suffix = _suffix_of(data)
         if suffix is None:
             # GIF, AVIF and others are stored as PNG, which every dataset reader supports.
