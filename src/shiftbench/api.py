@@ -73,19 +73,28 @@ class Run(StoredResults):
         left_out: The settings that were left out: ``settings_left_out``.
     """
 
-    def table(self, metric: str | None = None, *, level: float = 0.95) -> Table:
+    def table(
+        self, metric: str | None = None, *, level: float = 0.95, gaps: bool = False, pivot: bool = False
+    ) -> Table:
         """Classifiers by settings, with intervals.
 
         Args:
             metric: Metrics, separated by commas; default: each setting's own.
             level: Confidence level of the intervals.
+            gaps: Whether each score is followed by its difference from the setting's reference.
+            pivot: One row per model and one column per setting, with values only, as tables of results have them.
         """
-        from shiftbench.reports.scores import score_table
+        from shiftbench.reports.gaps import with_gaps
+        from shiftbench.reports.scores import pivot_table, score_table
 
         if metric:
             scores = self.with_means(self.scores(metric, level=level))
         else:
             scores = self.shown_scores(level=level)
+        if gaps:
+            scores = with_gaps(scores, self.references)
+        if pivot:
+            return pivot_table(scores)
         return self.with_models(score_table(scores))
 
     def with_models(self, table: Table) -> Table:

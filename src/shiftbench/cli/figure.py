@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -25,6 +25,7 @@ from shiftbench.cli.study_options import (
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
+    from shiftbench.metrics.base import SettingScore
     from shiftbench.reports.accuracy_grids import SeverityGrid
     from shiftbench.reports.figures import PaperFigure
     from shiftbench.store.predictions import Predictions
@@ -119,6 +120,16 @@ class SourceOptions(ResultsOptions):
         if self.workspace is None or self.results is not None:
             return None
         return sb.Run.open(self.workspace, self.classifier or [])
+
+    def scores(self, settings: Sequence[str], level: float) -> list[SettingScore]:
+        """The scores of the models in these settings, by default in all."""
+        from shiftbench.reports.accuracy_grids import table_scores
+
+        run = self.run()
+        if run is None:
+            return table_scores(self.open().results, settings, self.classifier or (), level)
+        selected = run.select(settings=settings)
+        return selected.with_means(selected.scores(self.metric, level=level))
 
 
 @dataclass(frozen=True)
@@ -308,6 +319,7 @@ def mce_command(
     ] = None,
     seen: Annotated[list[str] | None, "Corruption for the x axis, seen in training (repeatable)."] = None,
     unseen: Annotated[list[str] | None, "With --seen: corruption for the y axis (default: all others)."] = None,
+    accuracy: Annotated[bool, "Mean accuracy under corruption in place of mCE."] = False,
     name: Annotated[list[str] | None, "Model to label by name (repeatable; default: all, up to a dozen)."] = None,
 ) -> None:
     """mCE and relative mCE against accuracy, one point per model; or unseen against seen corruptions.
@@ -318,9 +330,12 @@ def mce_command(
     shiftbench figure mce -w W -o mce.svg
     shiftbench figure mce -w W --seen fog --unseen impulse_noise -o noise.svg
     shiftbench figure mce -r results.csv --family imagenet-c_on-disk -o mce.pdf
+    shiftbench figure mce -w W --accuracy -o accuracy.svg
     """
     from shiftbench.reports.figures import error_points, error_points_of_run, mce
 
+    if accuracy and (baseline or seen):
+        raise typer.BadParameter("not with --baseline or --seen", param_hint="--accuracy")
     if run := table.run():
         points = error_points_of_run(
             run,
@@ -329,11 +344,39 @@ def mce_command(
             baseline=baseline,
             seen=seen or (),
             unseen=unseen or (),
+            accuracy=accuracy,
         )
     else:
         grid = table.grid(baseline, table.clean, table.level)
-        points = error_points(grid, baseline=baseline, seen=seen or (), unseen=unseen or ())
+        points = error_points(grid, baseline=baseline, seen=seen or (), unseen=unseen or (), accuracy=accuracy)
     drawn.write(mce, points, named=name or (), workspace=table.workspace)
+
+
+@app.command("size")
+def size_command(
+    drawn: Drawn,
+    table: SourceOptions,
+    models: Annotated[
+        Path,
+        "-m",
+        {"metavar": "PATH"},
+        "Table of models (.csv, .parquet) with a column `size`: millions of parameters.",
+    ],
+    setting: Settings = None,
+    name: Annotated[list[str] | None, "Model to label by name (repeatable; default: all, up to a dozen)."] = None,
+    level: Level = 0.95,
+) -> None:
+    """Scores against the size of the network, one point per model and setting.
+
+    \b
+    shiftbench figure size -w W -m models.csv -s imagenet-r -o size.svg
+    shiftbench figure size -w W -m models.csv -s imagenet-r --metric error -o size.pdf
+    """
+    from shiftbench.reports.figures import mce, size_points
+    from shiftbench.studies.models import read_models
+
+    entries = table.scores(setting or (), level)
+    drawn.write(mce, size_points(entries, read_models(models)), named=name or (), workspace=table.workspace)
 
 
 @app.command("bars")
@@ -354,17 +397,14 @@ def bars_command(
     shiftbench figure bars -w W --out imagenet-o -o aupr.svg
     shiftbench figure bars -r results.csv -s val -s imagenet-a -c resnet50 -o bars.pdf
     """
-    from shiftbench.reports.accuracy_grids import table_scores
     from shiftbench.reports.confidence import chance_of_detection, detection_entries
     from shiftbench.reports.figures import bars
 
     chance: list[float] = []
     run = table.run()
-    if run is None:
-        if out:
+    if out:
+        if run is None:
             raise typer.BadParameter("detection needs predictions: give --workspace", param_hint="--out")
-        entries = table_scores(table.open().results, setting or (), table.classifier or (), level)
-    elif out:
         entries = []
         for out_setting in out:
             for entry in detection_entries(run, inside, out_setting, level=level):
@@ -373,8 +413,7 @@ def bars_command(
                     entries.append(entry)
             chance += chance_of_detection(run, inside, out_setting, level=level)
     else:
-        selected = run.select(settings=setting or ())
-        entries = selected.with_means(selected.scores(table.metric, level=level))
+        entries = table.scores(setting or (), level)
     drawn.write(bars, entries, chance=sorted(set(chance)), workspace=table.workspace)
 
 

@@ -56,6 +56,10 @@ def table_command(
         {"panel": "Corruption errors"},
         "With --results: all models of the testbed's public table, not only the paper's 204.",
     ] = False,
+    gaps: Annotated[bool, "Also by how much each score is worse than in the setting's reference."] = False,
+    pivot: Annotated[
+        bool, "One row per model, one column per setting, values only, as `study -r` reads tables."
+    ] = False,
     provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
     *,
     table_options: TableOptions,
@@ -66,6 +70,8 @@ def table_command(
 
     \b
     shiftbench table -w W
+    shiftbench table -w W --gaps
+    shiftbench table -w W --pivot -o results.csv
     shiftbench table -w W --mce --relative
     shiftbench table --mce -r results.csv --family imagenet-c_on-disk
     """
@@ -75,6 +81,8 @@ def table_command(
         raise typer.BadParameter("needs --mce, without --relative, --baseline and --results", param_hint="--modelled")
     if relative and not mce:
         raise typer.BadParameter("needs --mce", param_hint="--relative")
+    if (gaps or pivot) and (mce or provenance):
+        raise typer.BadParameter("not with --mce or --provenance", param_hint="--gaps" if gaps else "--pivot")
     if results is not None:
         from shiftbench.published.importers import open_table
         from shiftbench.reports.accuracy_grids import ce_table, severity_grid
@@ -97,7 +105,7 @@ def table_command(
         table = run.corruption_table(baseline=baseline, relative=relative, modelled=modelled, level=stored.level)
         table_options.show(table)
     else:
-        table_options.show(run.table(metric, level=stored.level))
+        table_options.show(run.table(metric, level=stored.level, gaps=gaps, pivot=pivot))
 
 
 def compare_command(

@@ -3,8 +3,8 @@
 CIFAR-100 has 20 broad classes of five fine ones each. Of each, 1 to 4 are held out: a model is trained to predict the
 broad classes on the others, and tested on both. The order in which they are held out is the published one.
 
-ImageNet-22K has 25 broad classes: synsets with those below them in WordNet 3.0 that the released lists name. A subtype is
-seen if ImageNet-1K has it, so any ImageNet model can be tested: the score of a broad class is the best of its seen
+ImageNet-22K has 25 broad classes: synsets with those below them in WordNet 3.0 that the released lists name. A subtype
+is seen if ImageNet-1K has it, so any ImageNet model can be tested: the score of a broad class is the best of its seen
 subtypes.
 
 A part is named like a file in the dataset: ``cifar-100-python/subtypes-2.unseen``, ``imagenet-22k/subtypes.unseen``.

@@ -90,6 +90,40 @@ def score_table(
     )
 
 
+def pivot_table(entries: Iterable[SettingScore], *, title: str = "") -> Table:
+    """One row per model and one column per setting, values only: what `study --results` and spreadsheets read.
+
+    >>> table = pivot_table([
+    ...     SettingScore("small", "clean", Score("top1", 0.70, 0.66, 0.74, n=500)),
+    ...     SettingScore("small", "fog", Score("top1", 0.50, 0.46, 0.54, n=500)),
+    ... ])
+    >>> print(table.to_csv().strip())
+    model,clean,fog
+    small,0.7,0.5
+    """
+    grid = ScoreGrid(entries)
+    columns_of_setting = Counter(column.heading for column in grid.columns)
+    columns = [Column("model", "model", "model")]
+    rows: dict[str, dict[str, object]] = {model: {"model": model} for model in grid.classifiers}
+    for column in grid.columns:
+        heading = column.heading
+        if columns_of_setting[heading] > 1:
+            heading = f"{heading} {column.metric}"
+        columns.append(replace(grid.shown_column(column), key=heading, heading=heading, subheading="", n=""))
+        for model, score in column.scores.items():
+            rows[model][heading] = score.value
+    notes = [note for note in grid.notes() if not note.startswith("bold: ")]
+    return Table(
+        columns,
+        list(rows.values()),
+        keys=[column.key for column in columns],
+        title=" · ".join(part for part in (title, grid.caption) if part),
+        lead=[] if rows else ["no results yet"],
+        notes=notes,
+        turned="setting",
+    )
+
+
 @dataclass(frozen=True)
 class ScoreColumn:
     """Scores that may be compared with each other."""

@@ -257,6 +257,20 @@ class StoredResults:
     def settings(self) -> list[str]:
         return list(dict.fromkeys(result.setting for result in self.results))
 
+    @property
+    def references(self) -> dict[str, str]:
+        """For each setting that has one, the setting that its shift is compared with; also for means over settings."""
+        references = {}
+        for result in self.results:
+            reference = result.spec.reference
+            if reference is None:
+                continue
+            references[result.setting] = reference
+            mean = self.workspace.setting_record(result).mean
+            if mean is not None:
+                references[mean.name] = reference
+        return references
+
     def predictions(self, classifier: str | None = None, setting: str | None = None) -> Predictions:
         """The predictions of one result.
 

@@ -20,8 +20,10 @@ from shiftbench.reports.figures import (
     error_points_of_run,
     mce,
     severity_grid,
+    size_points,
 )
 from shiftbench.studies import StudyError
+from shiftbench.studies.models import ModelInfo, Models
 from tests.reports.figures.looking import check, check_svg, texts
 from tests.reports.figures.test_corruption_figures import grid_of
 from tests.reports.page.making import classifiers, run_colours
@@ -73,6 +75,42 @@ def test_points_of_a_table() -> None:
     check(mce(points))
     with pytest.raises(StudyError):
         error_points(severity_grid(grid_of()))
+
+
+def test_mean_accuracy_in_place_of_errors(run: sb.Run) -> None:
+    """Figure 4 of paper 000: from a run and from a table, the mean over types and severities."""
+    points = error_points_of_run(run, accuracy=True)
+    [accuracies] = points.series.values()
+    [errors] = error_points_of_run(run).series.values()
+    np.testing.assert_allclose(accuracies.value, 100 - errors.value)
+    np.testing.assert_allclose(accuracies.low, 100 - errors.high)
+    assert points.labels[1] == "mean accuracy under corruption (%)"
+    check(mce(points))
+    grid = severity_grid(grid_of(), clean="mine")
+    two = [grid.corruptions.index(name) for name in ("fog", "gaussian_noise")]  # without saturate, an extra one
+    [of_table] = error_points(grid, accuracy=True).series.values()
+    np.testing.assert_allclose(of_table.value, 100 * grid.accuracy[:, two].mean(axis=(1, 2)))
+
+
+def test_scores_against_the_size_of_networks() -> None:
+    """Figure 6 of paper 000, with the numbers of parameters that its appendix B prints."""
+    models = Models(
+        {name: ModelInfo(name, size=size) for name, size in (("small", "25.5"), ("large", "88"), ("odd", "huge"))}
+    )
+    entries = []
+    for model, error in (("small", 0.639), ("large", 0.575), ("odd", 0.5), ("unlisted", 0.4)):
+        entries.append(SettingScore(model, "imagenet-r", Score("error", error, error - 0.01, error + 0.01, n=30_000)))
+    points = size_points(entries, models)
+    assert points.models == ("small", "large") and points.x.value.tolist() == [25.5, 88.0]
+    [errors] = points.series.values()
+    np.testing.assert_allclose([errors.value, errors.low], [[63.9, 57.5], [62.9, 56.5]])
+    assert points.labels == ("millions of parameters", "imagenet-r, error (%)")
+    assert points.notes == ("not shown, of unknown size: odd, unlisted",)
+    figure = mce(points)
+    check(figure)
+    assert {"small", "large"} <= set(texts(figure))
+    with pytest.raises(StudyError, match="no model has a size"):
+        size_points(entries[2:], models)
 
 
 def test_many_models_are_named_only_if_asked_for() -> None:

@@ -11,6 +11,7 @@ from .mce import bars as bars
 from .mce import error_points as error_points
 from .mce import error_points_of_run as error_points_of_run
 from .mce import mce as mce
+from .mce import size_points as size_points
 from .new_test_sets import bins as bins
 from .new_test_sets import rank as rank
 from .new_test_sets import revisions as revisions

@@ -25,7 +25,10 @@ from shiftbench.reports.figures.scatters import ALL_NAMED
 from shiftbench.reports.figures.style import COLOURS, MARKS, PaperFigure, add_legend, finish, in_style, new_figure
 from shiftbench.runs.results import StoredResults, scored_results
 from shiftbench.studies.base import StudyError
+from shiftbench.studies.models import Models
 
+#: What the y axis is called if accuracies are drawn in place of errors.
+_MEAN_ACCURACY = "mean accuracy under corruption"
 #: Height of a bar, in points.
 _BAR_HEIGHT = 6.0
 #: Gap between two groups of bars, in points.
@@ -60,6 +63,7 @@ def error_points_of_run(
     baseline: str | None = None,
     seen: Sequence[str] = (),
     unseen: Sequence[str] = (),
+    accuracy: bool = False,
     level: float = 0.95,
 ) -> ErrorPoints:
     """mCE and relative mCE (mean errors where nothing divides) against accuracy, from stored predictions.
@@ -70,12 +74,13 @@ def error_points_of_run(
         baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
         seen: Corruptions that the models may have seen in training: the x axis is the mean error on them.
         unseen: Corruptions for the y axis then; default: all others.
+        accuracy: Mean accuracy over the corruptions in place of their errors (figure 4 of paper 000).
         level: Confidence level of the intervals.
     """
     results = family_of_run(run, family)
     if seen:
         return _seen_points_of_family(results, seen, unseen, level)
-    divisor = results.divisor(baseline)
+    divisor = None if accuracy else results.divisor(baseline)
     scored, notes = on_one_axis(results.scores(divisor, level=level))
     clean_results = [model.clean for model in scored if model.clean is not None]
     clean_scores = scored_results(run.part(clean_results), "top1", level)
@@ -96,6 +101,9 @@ def error_points_of_run(
         if errors:
             name = next(iter(errors.values())).metric
             series[name] = _scores(errors, models)
+    if accuracy:
+        [mean_errors] = series.values()
+        series = {_MEAN_ACCURACY: _complement(mean_errors)}
     return ErrorPoints(
         models,
         _scores(accuracies, models),
@@ -125,7 +133,12 @@ def _seen_points_of_family(
 
 
 def error_points(
-    grid: SeverityGrid, baseline: str | None = None, *, seen: Sequence[str] = (), unseen: Sequence[str] = ()
+    grid: SeverityGrid,
+    baseline: str | None = None,
+    *,
+    seen: Sequence[str] = (),
+    unseen: Sequence[str] = (),
+    accuracy: bool = False,
 ) -> ErrorPoints:
     """The same from a table of results, which has no images to resample: points without intervals in y.
 
@@ -134,12 +147,20 @@ def error_points(
         baseline: A model to divide by; default: as in ``error_map``.
         seen: As in ``error_points_of_run``.
         unseen: As in ``error_points_of_run``.
+        accuracy: As in ``error_points_of_run``.
     """
     if seen:
         sides = _split(list(grid.corruptions), seen, unseen)
         return _seen_points(grid.models, _mean_error(grid, sides[0]), _mean_error(grid, sides[1]), sides)
     if grid.clean is None:
         raise StudyError("no accuracy without corruption", hint=f"name its setting: {argument('clean')}")
+    x = AccuracyIntervals(100 * grid.clean.value, 100 * grid.clean.low, 100 * grid.clean.high)
+    clean_label = f"{grid.clean_setting} accuracy (%)"
+    if accuracy:
+        means = grid.accuracy[:, grid.averaged].mean(axis=(1, 2))
+        return ErrorPoints(
+            grid.models, x, {_MEAN_ACCURACY: _exact(100 * means)}, (clean_label, f"{_MEAN_ACCURACY} (%)")
+        )
     errors = error_map(grid, baseline)
     series = {errors.columns[0]: _exact(100 * errors.values[:, 0])}
     if errors.divisor is not None:
@@ -151,8 +172,7 @@ def error_points(
             ratios = rise / np.array(baseline_rise)
         name = divided_name(grid.mean_name("relative CE"), errors.divisor)
         series[name] = _exact(100 * ratios.mean(axis=1))
-    x = AccuracyIntervals(100 * grid.clean.value, 100 * grid.clean.low, 100 * grid.clean.high)
-    labels = (f"{grid.clean_setting} accuracy (%)", f"{errors.columns[0]} (%)")
+    labels = (clean_label, f"{errors.columns[0]} (%)")
     return ErrorPoints(grid.models, x, series, labels, errors.notes)
 
 
@@ -210,6 +230,56 @@ def _scores(scores: Mapping[str, Score], models: Sequence[str]) -> AccuracyInter
 
 def _exact(values: FloatArray) -> AccuracyIntervals:
     return AccuracyIntervals(values, values, values)
+
+
+def _complement(errors: AccuracyIntervals) -> AccuracyIntervals:
+    """Accuracies in percent from errors; the ends of their intervals change places."""
+    return AccuracyIntervals(100 - errors.value, 100 - errors.high, 100 - errors.low)
+
+
+def size_points(entries: Sequence[SettingScore], models: Models) -> ErrorPoints:
+    """Scores of models against their sizes (figure 6 of paper 000).
+
+    Args:
+        entries: The scores; each setting and metric becomes a series.
+        models: The table of models, whose column ``size`` has millions of parameters.
+    """
+    sizes: dict[str, float] = {}
+    without_size: dict[str, None] = {}
+    scores_by_kind: dict[_BarKind, dict[str, Score]] = {}
+    for entry in entries:
+        size = _millions(models.column(entry.model, "size"))
+        if size is None:
+            without_size[entry.model] = None
+            continue
+        sizes[entry.model] = size
+        scores_by_kind.setdefault(_BarKind(entry.setting, entry.score.metric), {})[entry.model] = entry.score
+    if not sizes:
+        raise StudyError(
+            "no model has a size",
+            found=f"{listed(without_size, 3)} without a number of parameters",
+            expected="a table of models with a column `size`, in millions of parameters",
+        )
+    units = {score.unit for scores in scores_by_kind.values() for score in scores.values()}
+    if units != {"%"}:
+        raise StudyError("scores in other units than % have no common axis", found=listed(sorted(units)))
+    names = tuple(sizes)
+    series = {f"{kind.setting}, {kind.metric}": _scores(scores, names) for kind, scores in scores_by_kind.items()}
+    notes = []
+    if without_size:
+        notes.append(f"not shown, of unknown size: {listed(without_size, 6)}")
+    y_label = next(iter(series)) if len(series) == 1 else "score"
+    labels = ("millions of parameters", f"{y_label} (%)")
+    return ErrorPoints(names, _exact(np.array(list(sizes.values()))), series, labels, tuple(notes))
+
+
+def _millions(text: str) -> float | None:
+    """The number of parameters in millions; None for a description, such as "large"."""
+    try:
+        size = float(text)
+    except ValueError:
+        return None
+    return size if math.isfinite(size) and size > 0 else None
 
 
 @in_style
