@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.accuracy import class_counts, top1, top5, worst_class
+from shiftbench.metrics.accuracy import class_counts, class_mean, top1, top5, weighted_class_accuracy, worst_class
 from shiftbench.metrics.base import Metric, Needs, Score, metrics
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import Predictions
 from tests.metrics.making import predictions
 from tests.raised import raises
 
-NAMES = ["top1", "top5", "error", "worst_class"]
+NAMES = ["top1", "top5", "error", "class_mean", "worst_class"]
 
 
 def test_built_in_metrics_are_registered_in_order() -> None:
@@ -81,6 +81,27 @@ def test_worst_class_interval_holds_the_true_minimum() -> None:
         assert score.value < truth
         covered += score.low <= truth <= score.high
     assert covered >= 190
+
+
+def test_the_mean_over_classes_by_hand() -> None:
+    """Classes count alike, however many images they have; one without images does not count."""
+    found = predictions([0, 0, 1, 1, 0], [0, 0, 0, 0, 1], classes=3)
+    score = class_mean(found)
+    assert (score.value, score.n) == (0.25, 5)
+    weighted = weighted_class_accuracy("by weight", found, np.array([3.0, 1.0, 7.0]))
+    assert weighted.value == pytest.approx(0.375)
+
+
+def test_the_interval_of_the_mean_over_classes_covers() -> None:
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(4), [10, 40, 150, 300])
+    chances = np.array([0.9, 0.7, 0.8, 0.6])
+    covered = 0
+    for _ in range(300):
+        right = rng.random(len(labels)) < chances[labels]
+        score = class_mean(predictions(np.where(right, labels, (labels + 1) % 4), labels, classes=4))
+        covered += score.low <= chances.mean() <= score.high
+    assert covered >= 270
 
 
 def test_class_counts_add_up() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from shiftbench.datasets.videos import parse_row_id, row_id
 from shiftbench.errors import ShiftbenchError
+from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics import clopper_pearson, metrics, pm_k, pm_k_score
 from tests.metrics.making import predictions, with_hits
 from tests.raised import raises
@@ -146,3 +150,22 @@ def test_any_distance_is_a_metric_of_stored_rows() -> None:
         wrong = {parse_row_id(n)[0] for n, hit, close in zip(ids, right, near, strict=True) if close and not hit}
         score = metrics.get(f"pm{k}")(found)
         assert (score.metric, score.n) == (f"pm{k}", 60) and score.value == pytest.approx(1 - len(wrong) / 60)
+
+
+def test_classes_as_frequent_as_in_the_videos(reference_data: Path) -> None:
+    """Against the released labels of the frames, and the mean over classes written out."""
+    file = reference_data / "imagenet-testbed" / "metadata" / "imagenet-vid-robust_metadata" / "labels.json"
+    frequencies = np.zeros(30)
+    for classes in json.loads(file.read_text()).values():
+        frequencies[classes] += 1
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(30), 50)
+    best = np.where(rng.random(1500) < 0.7, labels, (labels + 1) % 30)
+    found = replace(predictions(best, labels, classes=30), space=label_space("vid-robust-30"))
+    expected = 0.0
+    for label in range(30):
+        expected += frequencies[label] / frequencies.sum() * float(np.mean(best[labels == label] == label))
+    score = metrics.get("class_mean_vid_robust")(found)
+    assert score.value == pytest.approx(expected, abs=1e-12) and score.low < expected < score.high
+    with raises(ShiftbenchError, expected="vid-robust-30"):
+        metrics.get("class_mean_vid_robust")(predictions(best, labels, classes=30))

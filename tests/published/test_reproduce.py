@@ -229,6 +229,16 @@ def test_the_slack_of_a_mean_is_what_rounding_does_to_it() -> None:
     assert mean_of([row]).slack == 0.005
 
 
+def test_one_image_of_any_accuracy_is_noticed(everything: dict[str, Checked]) -> None:
+    """The smallest change of released predictions, in the number that weighs least in the mean that is compared."""
+    checked = everything["004.accuracies_from_images"]
+    assert checked.from_release and not checked.change
+    first, *others = checked.rows
+    assert first.found is not None
+    changed = replace(first, found=Recomputed(first.found.value + 1 / 50_000))
+    assert "have changed" in replace(checked, rows=(changed, *others)).change
+
+
 def test_a_claim_says_what_it_lacks() -> None:
     [missing] = [one for one in reproduce("001") if one.claim.name == "001.fits"]
     assert missing.counts[ABSENT] == 4 and "--testbed" in missing.rows[0].needed

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shiftbench.arrays import IntArray
+from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.arrays import truths
 from shiftbench.metrics.base import Needs, Score, metric
-from shiftbench.metrics.intervals import Interval, clopper_pearson
+from shiftbench.metrics.intervals import Interval, clopper_pearson, share_interval
 from shiftbench.store.predictions import Predictions
 
 
@@ -95,6 +95,40 @@ def class_counts(predictions: Predictions) -> tuple[IntArray, IntArray]:
     correct = np.bincount(labels[predictions.correct], minlength=classes)
     n = np.bincount(labels, minlength=classes)
     return correct, n
+
+
+@metric("class_mean", needs=Needs(top_k=1, confidence=False))
+def class_mean(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """The mean over classes of their accuracies, among the classes with images: each class counts alike."""
+    _, n = class_counts(predictions)
+    return weighted_class_accuracy("class_mean", predictions, (n > 0).astype(np.float64), level=level)
+
+
+def weighted_class_accuracy(
+    name: str, predictions: Predictions, weights: FloatArray, *, level: float = 0.95
+) -> Score:
+    """The mean of the classes' accuracies with these weights, among the classes with images.
+
+    Args:
+        name: Name of the metric.
+        predictions: Predictions of one model.
+        weights: One for each class of the label space.
+        level: Confidence level of the interval.
+    """
+    method = "class-weighted t on logit scale"
+    correct, n = class_counts(predictions)
+    weights = np.where(n > 0, weights, 0.0)
+    if not weights.sum():
+        return Score(name, float("nan"), 0.0, 1.0, 0, level, method, predictions.provenance)
+    weights = weights / weights.sum()
+    accuracies = correct / np.maximum(n, 1)
+    value = float(weights @ accuracies)
+    labels = predictions.labels[predictions.valid]
+    # By how much each image moves the mean, times the number of images.
+    deviations = predictions.correct - accuracies[labels]
+    influence = len(labels) * weights[labels] / n[labels] * deviations
+    low, high = share_interval(value, influence, level)
+    return Score(name, value, low, high, len(labels), level, method, predictions.provenance)
 
 
 @metric("worst_class", needs=Needs(top_k=1, confidence=False))

@@ -20,7 +20,7 @@ import numpy as np
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.accuracy import proportion
+from shiftbench.metrics.accuracy import proportion, weighted_class_accuracy
 from shiftbench.metrics.base import Metric, Needs, Score, metric, metrics
 from shiftbench.store.predictions import SKIPPED, Predictions
 
@@ -234,6 +234,29 @@ def pm0(predictions: Predictions, *, level: float = 0.95) -> Score:
 def pm10(predictions: Predictions, *, level: float = 0.95) -> Score:
     """The share of anchor frames that are right together with every valid frame up to 10 away (video sets)."""
     return pm_k_of_predictions(predictions, 10, level=level)
+
+
+#: Labels of ImageNet-Vid-Robust's 22,179 annotated frames by class, in the order of its label space. Some frames have
+#: several.
+_VID_ROBUST_LABELS = (
+    *(1642, 355, 825, 769, 2431, 620, 1666, 669, 2271, 1688),
+    *(798, 336, 293, 539, 1014, 272, 503, 727, 588, 409),
+    *(146, 313, 369, 556, 363, 1771, 768, 616, 163, 264),
+)
+_VID_ROBUST = "vid-robust-30"
+
+
+@metric("class_mean_vid_robust", needs=_CLASSES_ONLY)
+def class_mean_vid_robust(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """The accuracy on ImageNet's images if its classes were as frequent as in ImageNet-Vid-Robust."""
+    if predictions.space.name != _VID_ROBUST:
+        raise ShiftbenchError(
+            "this metric weighs the 30 classes of ImageNet-Vid-Robust",
+            found=f"predictions over {predictions.space.name!r}",
+            expected=f"{_VID_ROBUST!r}, as in the setting val-on-vid-robust-classes",
+        )
+    weights = np.array(_VID_ROBUST_LABELS, np.float64)
+    return weighted_class_accuracy("class_mean_vid_robust", predictions, weights, level=level)
 
 
 @metrics.family("pmK", r"pm(0|[1-9]\d*)")

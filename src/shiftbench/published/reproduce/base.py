@@ -128,8 +128,9 @@ class ReleasedNumbers:
     weighted_mean: float
 
 
-#: Full digits of the same public files agree this closely on all platforms.
-_RELEASED_WITHIN = 1e-9
+#: Full digits of the same public files agree this closely. One image of 50,000 in the first of 886 accuracies, which
+#: weighs least, moves their weighted mean by 5e-11.
+_RELEASED_WITHIN = 2e-11
 
 
 @cache
