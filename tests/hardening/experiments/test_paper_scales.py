@@ -21,6 +21,7 @@ from shiftbench.hardening.recipe import builtin_names, load_recipe
 from shiftbench.jobs.executors import ThreadExecutor
 from tests.datasets.factor_trees import deepfashion2_tree
 from tests.datasets.icons.originals import original_folder
+from tests.datasets.test_factors import shops_on_disk
 from tests.test_suites_end_to_end import cifar, imagenet
 
 EXPERIMENTS = builtin_names("experiments")
@@ -33,6 +34,11 @@ TWO_ARMS = {
     ("many-faces", "paper-a"): (("standard", "stylized"), "val-on-imagenet-a-classes", "imagenet-a"),
     ("many-faces", "paper-blur"): (("standard", "larger"), "val", "real-blurry-images"),
     ("many-faces", "paper-dfr"): (("standard", "deepaugment"), "deepfashion-remixed.test", "deepfashion-remixed"),
+    ("many-faces", "paper-svsf"): (
+        ("standard", "deepaugment"),
+        "streetview-storefronts.test",
+        "streetview-storefronts.france",
+    ),
     ("subtypes", "paper-22k"): (("standard", "wider"), "imagenet-22k-subtypes.seen", "imagenet-22k-subtypes.unseen"),
 }
 
@@ -52,7 +58,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cifar(root / "cifar")
     original_folder(root / "icons")
     deepfashion2_tree(root / "DeepFashion2", train=30, validation=40)
-    for source in (root / "imagenet" / "imagenet-val", root / "DeepFashion2" / "train"):
+    (root / "shops").mkdir()
+    shops_on_disk(root / "shops")
+    for source in (root / "imagenet" / "imagenet-val", root / "DeepFashion2" / "train", root / "shops"):
         for copy in ("EDSR", "CAE", "STYLIZED"):
             augment_folder(source, root / f"copies-of-{source.name}" / copy, "speckle")
     return root
@@ -71,11 +79,14 @@ def roles_of(experiment: Experiment, scale: str, place: Path) -> dict[str, str]:
     data = roles(place)
     if experiment.name == "many-faces" and scale == "paper-dfr":
         return {"deepfashion-remixed": data["deepfashion-remixed"]}
+    if experiment.name == "many-faces" and scale == "paper-svsf":
+        return {"streetview-storefronts": str(place / "shops" / "shops.csv")}
     return data
 
 
 def enter_folder_of_copies(monkeypatch: pytest.MonkeyPatch, place: Path, scale: str) -> None:
-    monkeypatch.chdir(place / ("copies-of-train" if scale == "paper-dfr" else "copies-of-imagenet-val"))
+    copies = {"paper-dfr": "copies-of-train", "paper-svsf": "copies-of-shops"}
+    monkeypatch.chdir(place / copies.get(scale, "copies-of-imagenet-val"))
 
 
 class _ReadyError(Exception):

@@ -310,11 +310,15 @@ class _Part:
     def hits(self, settings: Sequence[str], weights: Sequence[float] | None = None) -> tuple[Hits, list[str]]:
         """The mean over the settings of right and wrong, on the images that count in all of them, and the images' ids.
 
-        With ``weights``, it is the weighted sum over the settings of the errors.
+        Settings without a common image, such as photographs of several countries, stand side by side, and each counts
+        alike. With ``weights``, it is the weighted sum over the settings of the errors.
         """
         by_setting = [common_hits(list(self.read(setting))) for setting in settings]
         first_ids = by_setting[0][1]
         shared = set(first_ids).intersection(*(ids for _, ids in by_setting))
+        if not shared and weights is None:
+            all_ids = [image_id for _, ids in by_setting for image_id in ids]
+            return _side_by_side([hits for hits, _ in by_setting]), all_ids
         kept = []
         for hits, ids in by_setting:
             columns = [image_id in shared for image_id in ids]
@@ -443,22 +447,24 @@ def _joined(parts: Sequence[_Measured]) -> _Measured:
     if len(parts) == 1:
         return parts[0]
 
-    def join(hits_of_parts: Sequence[Hits]) -> Hits:
-        total = sum(hits.shape[1] for hits in hits_of_parts)
-        weighted = [hits * (total / (len(hits_of_parts) * hits.shape[1])) for hits in hits_of_parts]
-        return np.concatenate(weighted, axis=1)
-
     hits = [part.hits for part in parts if part.hits is not None]
     return _Measured(
         names=parts[0].names,
-        clean=join([part.clean for part in parts]),
-        shifted=join([part.shifted for part in parts]),
+        clean=_side_by_side([part.clean for part in parts]),
+        shifted=_side_by_side([part.shifted for part in parts]),
         groups={},
         paired=all(part.paired for part in parts),
         clean_floor=max(part.clean_floor for part in parts),
         shifted_floor=max(part.shifted_floor for part in parts),
-        hits=join(hits) if len(hits) == len(parts) else None,
+        hits=_side_by_side(hits) if len(hits) == len(parts) else None,
     )
+
+
+def _side_by_side(hits_of_parts: Sequence[Hits]) -> Hits:
+    """Hits on different images, whose mean is the mean of the parts' means."""
+    total = sum(hits.shape[1] for hits in hits_of_parts)
+    weighted = [hits * (total / (len(hits_of_parts) * hits.shape[1])) for hits in hits_of_parts]
+    return np.concatenate(weighted, axis=1)
 
 
 def _number(hits: Hits, level: float, of_seeds: SeedVariance | None = None, variants: int = 1) -> SeedMean:
