@@ -60,7 +60,7 @@ SMALL = {
     "testset follow-up half": ["--draws", "1", "--recipe", "imagenet-standard", *TINY],
 }
 #: Replaced on the page by what a user has.
-WORDS = {"MODEL": "model.py:first", "timm:resnet50": "model.py:first", "FOLDER": "train", "W": "W"}
+WORDS = {"MODEL": "model.py:first", "timm:resnet50.tv_in1k": "model.py:first", "FOLDER": "train", "W": "W"}
 LONG = ("harden train", "experiment", "corrupt", "testset follow-up")
 
 
@@ -102,6 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     (root / "models.csv").write_text(
         (folder / "models.csv").read_text() + "first,standard,,\nsecond,standard,first,larger\n"
     )
+    (root / "sizes.csv").write_text("model,size\nfirst,25.6\nsecond,60.2\n")
     (root / "map.csv").write_text("printed,model\nResNet-50,first\n")
     (root / "model.py").write_text(MODEL.format(space=IMAGENET))
     imagenet(root / "trees")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from shiftbench import Classifier, Dataset, Geometry, LabelSpace, ShiftbenchError
 from shiftbench.datasets import Subset, of_classes, take
-from shiftbench.errors import ClassifierError, StoreError
+from shiftbench.errors import ClassifierError, StoreError, listed
 from shiftbench.extend.classifiers import RecordedPredictions, TenCrop
 from shiftbench.extend.datasets import centre_crop
 from shiftbench.extend.io import digest
@@ -235,8 +235,17 @@ def filter_adversarially(
         indices = _limit_confusions(ranked, pool.labels, views[0].rows["taken_for"], per_confusion)
         steps.append(FunnelStep(f"at most {per_confusion} per confusion", len(indices)))
     labels = [space.names[pool.labels[i]] for i in indices]
-    funnel = _funnel("Adversarial filtration", steps, classifiers, space)
+    notes = _empty_classes(space, labels)
+    funnel = _funnel("Adversarial filtration", steps, classifiers, space, notes)
     return Filtration(pool, funnel, _shortlist(pool, indices, labels, views, space), _unreadable(pool, views))
+
+
+def _empty_classes(space: LabelSpace, labels: Sequence[str]) -> list[str]:
+    """A note on the classes that no remaining image belongs to, which need more candidates."""
+    empty = [name for name in space.names if name not in set(labels)]
+    if not empty:
+        return []
+    return [f"{len(empty)} of {len(space):,} classes have no image left: {listed(empty, 5)}"]
 
 
 def _limit_confusions(

@@ -126,6 +126,8 @@ def test_only_the_named_classes_compete() -> None:
     assert list(filtration.pool.ids) == [demo.ids[i] for i in inside] and 0 < len(inside) < len(demo)
     seen = plain_loop(take(demo, inside), lite, space)
     assert {image.index for image in filtration.shortlist} == {i for i, image in enumerate(seen) if not image.right}
+    empty = 200 - len({image.label for image in filtration.shortlist})
+    assert any(note.startswith(f"{empty} of 200 classes have no image left: ") for note in filtration.funnel.notes)
 
 
 @pytest.fixture(scope="module")
