@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from shiftbench.hardening.experiments.base import load_experiment
 from shiftbench.hardening.recipe import builtin_names
@@ -34,3 +36,28 @@ def test_a_section_is_of_the_present_experiment(name: str) -> None:
         rf"{claim.better} \> {claim.worse}" + ", clean" * (claim.measure == "clean") for claim in experiment.claims
     ]
     assert [order for order in orders if f"\n| {order} |" not in section] == []
+
+
+def detectable(deviation: float, seeds: int, variants: int, level: float) -> float:
+    """The least difference, in steps of a tenth, that a t test with the pooled variance shows with 80 %."""
+    freedom = variants * (seeds - 1)
+    critical = stats.t.ppf(1 - level / 2, freedom)
+    differences = np.arange(1, 200) / 10
+    power = stats.nct.sf(critical, freedom, differences / (deviation * np.sqrt(2 / seeds)))
+    return float(differences[np.argmax(power >= 0.8)])
+
+
+def test_the_differences_that_so_many_seeds_show_are_computed() -> None:
+    [table] = [part for part in SECTIONS["many-faces"].split("\n\n**") if part.startswith("accuracy and robustness")]
+    # variant | clean | ± seeds | shifted | ± seeds | rho | ± seeds | tau | ± seeds
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")][2:]
+    deviations = [float(row[4]) for row in rows]
+    assert len(deviations) == 9
+    pooled = float(np.sqrt(np.mean(np.square(deviations))))
+    section = PAGE.split("\n## What would show an effect\n")[1].split("\n## ")[0]
+    assert f"is {pooled:.2f} points" in section
+    stated = re.findall(r"^\| (\d+) \| ([\d.]+) \|$", section, re.M)
+    assert len(stated) == 3
+    for seeds, difference in stated:
+        assert detectable(pooled, int(seeds), 9, 0.05 / 5) == pytest.approx(float(difference))
+    assert detectable(pooled, 23, 9, 0.05 / 5) <= 1.4 < detectable(pooled, 22, 9, 0.05 / 5)
