@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from shiftbench import Classifier, Dataset, Geometry, LabelSpace, ShiftbenchError
 from shiftbench.datasets import Subset, of_classes, take
-from shiftbench.errors import ClassifierError, StoreError, listed
+from shiftbench.errors import ClassifierError, StoreError
 from shiftbench.extend.classifiers import RecordedPredictions, TenCrop
 from shiftbench.extend.datasets import centre_crop
+from shiftbench.extend.errors import listed
 from shiftbench.extend.io import digest
 from shiftbench.extend.jobs import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.extend.outputs import OutputFile, OutputRecord, write_files
