@@ -104,9 +104,7 @@ def class_mean(predictions: Predictions, *, level: float = 0.95) -> Score:
     return weighted_class_accuracy("class_mean", predictions, (n > 0).astype(np.float64), level=level)
 
 
-def weighted_class_accuracy(
-    name: str, predictions: Predictions, weights: FloatArray, *, level: float = 0.95
-) -> Score:
+def weighted_class_accuracy(name: str, predictions: Predictions, weights: FloatArray, *, level: float = 0.95) -> Score:
     """The mean of the classes' accuracies with these weights, among the classes with images.
 
     Args:
