@@ -405,7 +405,7 @@ def bars_command(
     if out:
         if run is None:
             raise typer.BadParameter("detection needs predictions: give --workspace", param_hint="--out")
-        entries = []
+        entries: list[SettingScore] = []
         for out_setting in out:
             for entry in detection_entries(run, inside, out_setting, level=level):
                 _, _, score = entry
