@@ -56,7 +56,7 @@ def test_pitch_black_images_are_refused(brightest: int, is_stored: bool, tmp_pat
     if is_stored:
         assert store.put(data, "drawing.png").width == 30
     else:
-        with raises(BadImageError, found="pitch black"):
+        with pytest.raises(BadImageError, match="pitch black"):
             store.put(data, "drawing.png")
 
 
