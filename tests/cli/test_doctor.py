@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,26 @@ def test_two_models(resnet8: Path, photos: Path) -> None:  # noqa: F811
 def test_errors_have_their_own_exit_code(arguments: list[str], photos: Path) -> None:
     result = call("doctor", *arguments, "-d", photos)
     assert result.exit_code == 3 and "error:" in result.stderr
+
+
+def signs_of_errors(answer_of_eval: dict[str, Any]) -> list[dict[str, str]]:
+    """The warnings about results, without what is known before a run."""
+    return [warning for warning in answer_of_eval["warnings"] if warning["code"] != "assumed-preprocessing"]
+
+
+def test_a_network_that_expects_bgr_is_not_said_to_have_permuted_labels_only(tmp_path: Path) -> None:
+    """Images of three colours: with the channels exchanged, it looks as if red and blue had exchanged their labels."""
+    photos = colour_folder(tmp_path / "photos", per_class=30)
+    Image.open(photos / "red" / "000.png").convert("RGBA").save(photos / "red" / "000.png")
+    save_network(tmp_path / "bgr.onnx", np.eye(3, dtype=np.float32)[::-1].copy())
+    (tmp_path / "classes.txt").write_text("red\ngreen\nblue\n")
+    words = ("eval", tmp_path / "bgr.onnx", "--data", photos, "--labels", tmp_path / "classes.txt", "-q")
+    first, *others = signs_of_errors(answer(*words, "-w", tmp_path / "w"))
+    assert first["code"] == "permuted-labels" and "`shiftbench doctor` tests both" in first["message"]
+    assert "converted-images" in [warning["code"] for warning in others]
+    stated = ("--preprocess", "size=32,mean=0,std=0.1,scale=1/255,interpolation=bilinear,colour=rgb")
+    first, *_ = signs_of_errors(answer(*words, "-w", tmp_path / "w", *stated))
+    assert first["code"] == "permuted-labels" and "doctor" not in first["message"]
 
 
 def test_two_models_whose_outputs_or_channels_differ(tmp_path: Path) -> None:

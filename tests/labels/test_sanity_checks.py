@@ -107,6 +107,18 @@ def test_permuted_labels_are_named(mapping: Ints, words: str, accuracy: float) -
     assert found.code == "permuted-labels" and words in str(found)
 
 
+def test_assumed_preprocessing_is_named_as_the_other_cause() -> None:
+    """A network that expects BGR exchanges red and blue things, as if its classes were in another order."""
+    truth = labels(10, 20)
+    space = SPACES["cifar-10"]
+    (stated,) = outcome_warnings(truth, permuted(np.arange(10)[::-1].copy(), truth, 0.8, 10), space)
+    (assumed,) = outcome_warnings(
+        truth, permuted(np.arange(10)[::-1].copy(), truth, 0.8, 10), space, preprocessing_assumed=True
+    )
+    assert stated.code == assumed.code == "permuted-labels"
+    assert "doctor" not in str(stated) and "`shiftbench doctor` tests both" in str(assumed)
+
+
 def test_known_mistakes_are_found_with_one_picture_a_class() -> None:
     truth = labels(1000, 1)
     (found,) = outcome_warnings(truth, permuted(AS_TEXT, truth, 0.7, 1000), SPACES["imagenet-1k"])

@@ -119,6 +119,9 @@ def test_two_models_of_one_run_read_the_same_files_differently(photos: Path, tmp
     )
     values = {model: score.value for model, _, score in run.scores("top1")}
     assert values["upright"] == 1 and values["stored"] == pytest.approx(10 / 14)
+    [warning] = conversions(run)
+    treatments = "EXIF orientation not applied for some models, EXIF orientation applied for others: 4"
+    assert treatments in str(warning)
 
 
 def test_the_command_line_prints_the_counts_and_no_file_names(photos: Path, tmp_path: Path) -> None:

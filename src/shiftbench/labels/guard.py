@@ -294,13 +294,20 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
 
 
 def outcome_warnings(
-    labels: Ints, top1: Ints, space: LabelSpace, *, chosen_to_fool: bool = False, about: str = ""
+    labels: Ints,
+    top1: Ints,
+    space: LabelSpace,
+    *,
+    chosen_to_fool: bool = False,
+    preprocessing_assumed: bool = False,
+    about: str = "",
 ) -> list[ResultWarning]:
     """Warnings for the user; empty if nothing looks wrong.
 
     Images without a label or a prediction (-1) do not count. ``chosen_to_fool`` means that the images were
     selected for being misclassified: then low accuracy and systematic confusion of classes are expected.
-    ``about`` begins the messages.
+    ``preprocessing_assumed`` means that the model may have been trained on other values or another order of the
+    channels: classes that differ by colour are then exchanged as if the labels were. ``about`` begins the messages.
     """
     labels = np.asarray(labels)
     top1 = np.asarray(top1)
@@ -322,6 +329,11 @@ def outcome_warnings(
             f"{100 * explanation.accuracy:.1f} % if {explanation.mistake}"
         )
         advice = f"; {argument('labels')} takes the classes in the order of the model's outputs"
+        if preprocessing_assumed:
+            advice = (
+                "; wrong preprocessing can look the same, and it is assumed: confirm it first (`shiftbench doctor` "
+                f"tests both){advice}"
+            )
         return [ResultWarning(f"{about}{text}{advice}", "permuted-labels")]
     if chosen_to_fool:
         return []

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 #: Results that a thread scores one after the other: a task for each would take as long as its score.
 _SCORED_TOGETHER = 64
+#: Facts that exchange classes which differ by colour or brightness, if they are assumed and wrong.
+_CHANGES_COLOURS = ("mean", "std", "scale", "colour order")
 #: The setting of images whose classes no model is to know.
 _UNKNOWN_CLASSES = "imagenet-o"
 
@@ -55,7 +57,10 @@ class _Treatment:
     def text(self, results: Iterable[Result]) -> str:
         """What the models of these results did."""
         values = dict.fromkeys(str(result.spec.geometry.values.get(self.key, self.usual)) for result in results)
-        return " or ".join(self.names[value] for value in values)
+        names = [self.names[value] for value in values]
+        if len(names) == 1:
+            return names[0]
+        return f"{' for some models, '.join(names)} for others"
 
 
 _TREATMENTS = (
@@ -443,24 +448,29 @@ class StoredResults:
         return warnings
 
     def warnings(self) -> list[ResultWarning]:
-        """Signs of wrong labels or preprocessing: images that were converted, and chance level or permuted labels on
-        images as they are (corrupted ones may be beyond a classifier)."""
-        warnings = self.conversions()
+        """Signs of wrong labels or preprocessing: chance level or permuted labels on images as they are (corrupted ones
+        may be beyond a classifier), and images that were converted.
+
+        The first costs most: whoever shows only one of these shows that.
+        """
+        warnings: list[ResultWarning] = []
         for result in self.results:
             if result.spec.shift.kind == "none" and result.spec.source is None:
                 warnings += self.once([result], ("warnings", result.title), partial(self._signs_of_errors, result))
-        return warnings
+        return warnings + self.conversions()
 
     def _signs_of_errors(self, result: Result) -> list[ResultWarning]:
         """Chance level or permuted labels in one result."""
         predictions = self.workspace.read(result, top_k=1, confidence=False, scores=False)
         if predictions.label_sets is not None:  # top-1 says nothing about a multi-label model
             return []
+        assumed = self.history.assumed.get(result.spec.classifier.version, ())
         return outcome_warnings(
             predictions.labels,
             predictions.top[:, 0],
             predictions.space,
             chosen_to_fool=self.workspace.setting_record(result).chosen_to_fool,
+            preprocessing_assumed=any(fact in _CHANGES_COLOURS for fact in assumed),
             about=f"{result.title} on {result.setting}: ",
         )
 
