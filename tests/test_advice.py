@@ -1013,6 +1013,143 @@ def a_folder_of_another_training(project: Project) -> None:
     output(*other, "--out", f"{begun}-again")
 
 
+# -- what needs no rare machine, dataset or service -----------------------------------------------------------------
+
+
+@situation("classifiers/onnx_.py::_providers")
+def a_device_that_this_machine_lacks(project: Project) -> None:
+    from tests.runs.helpers import write_onnx_model
+
+    write_onnx_model(Path("device.onnx"))
+    words = ("eval", "device.onnx", "--data", "photos", "--labels", "colours.txt", "-q", "-w", "device-w")
+    project.follow(*words, "--device", "cuda")
+
+
+@situation("studies/gate.py::check_same_images")
+def a_baseline_of_other_images(project: Project) -> None:
+    colour_folder(project.root / "newer" / "photos", per_class=5, seed=9)
+    words = ("--corruption", "fog", "--severity", "1", "-q")
+    pin = ("gate", "pin", "models.py:bright", "-o", "older.parquet", *words)
+    output(*pin, "--data", "photos", "-w", "older-w")
+    gate = ("gate", "models.py:dark", "--against", "older.parquet", "--data", "newer/photos", *words, "-w", "newer-w")
+    refused = call(*gate)
+    assert refused.exit_code == 3 and f"try:      {ast.literal_eval(HINTS[project.key].text)}" in refused.output
+    output(*pin, "--data", "newer/photos", "-w", "newer-w")
+    judged = call(*gate)
+    assert judged.exit_code in (0, 1, 2) and "models.py" not in judged.stderr, judged.output
+
+
+@situation("metrics/flips.py::stack_scores")
+def zipf_distances_without_scores(project: Project) -> None:
+    from shiftbench.metrics.flips import stack_scores
+
+    def scores_of_two_frames(*options: str) -> object:
+        output("eval", "models.py:bright", "--data", "photos", "-q", "-w", "zipf-w", *options)
+        frame = sb.Run.open("zipf-w").predictions()
+        return stack_scores([frame, frame])
+
+    error = project.error_of(scores_of_two_frames)
+    [option] = options_in(f"{error.hint}".replace("keep_scores=True", "--keep-scores"), {})
+    scores_of_two_frames(*option)
+
+
+@situation("runs/budget.py::pilot")
+def a_budget_for_too_few_images(project: Project) -> None:
+    colour_folder(project.root / "many", per_class=8)
+    words = ("eval", "models.py:bright", "--suite", "corruptions", "--data", "many", "-q", "-w", "budget-w")
+    design = ("--design", "one-pass", "--corruption", "fog,contrast", "--severity", "3")
+    error = project.error_of_command(*words, *design, "--budget", "4")
+    assert "--budget" in str(error.hint)
+    [enough] = re.findall(r"(\d+) or more", str(error.expected))
+    output(*words, *design, "--budget", enough)
+
+
+@situation("runs/stateful.py::check_stateful", "runs/stateful.py::check_stateful#2")
+def an_adapting_model_in_a_design_or_in_jobs(project: Project) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 3))
+    words: dict[str, Any] = {"suite": "corruptions", "data": "photos", "labels": "folders", "progress": False, "stateful": True}
+    less: dict[str, Any] = {"corruptions": "fog", "severities": (3,)}
+    where: dict[str, Any] = {"workspace": "stateful-w", "preprocessing": {"size": 32, "interpolation": "bilinear"}}
+    if project.key.endswith("#2"):
+        error = project.error_of(lambda: sb.evaluate(module, **words, **less, **where, shard="1/2"))
+        assert "leave shard=... out" in str(error.hint)
+    else:
+        error = project.error_of(lambda: sb.evaluate(module, **words, **where, design="one-pass"))
+        assert arguments_in(str(error.hint), {})[0] == ("design", "full")
+        assert all(f"{name}=" in str(error.hint) for name in less)
+    assert sb.evaluate(module, **words, **less, **where).settings == ["photos", "photos-c.fog.3"]
+
+
+@situation("classifiers/loading.py::load_spec")
+def a_loader_that_ignores_what_is_stated(project: Project) -> None:
+    from shiftbench.classifiers import classifier_loaders
+
+    def load(target: str, options: Any) -> Any:
+        return sb.load_classifier(
+            lambda images: images.mean(axis=(1, 2)),
+            name="own",
+            labels=["red", "green", "blue"],
+            preprocessing=options.preprocessing or sb.Preprocessing(sb.Geometry(36, 32)),
+        )
+
+    classifier_loaders.register("of-an-advice")(load)
+    try:
+        error = project.error_of(lambda: sb.load_classifier("of-an-advice:x", preprocessing={"size": 24}))
+        assert "preprocessing=Preprocessing(...)" in str(error.hint)
+        model = sb.load_classifier("of-an-advice:x", preprocessing=sb.Preprocessing(sb.Geometry(24, 24)))
+        assert model.preprocessing.geometry.crop == 24
+    finally:
+        classifier_loaders._items.pop("of-an-advice")
+
+
+@situation("classifiers/base.py::trial_scores")
+def a_function_for_images_of_one_size(project: Project) -> None:
+    Path("fixed.py").write_text(
+        "import numpy as np\n\n"
+        "def net():\n    def scores(images):\n        return images.reshape(len(images), 48, 40, 3).mean(axis=(1, 2))\n"
+        "    return scores\n"
+    )
+    words = ("eval", "fixed.py:net", "--data", "photos", "--labels", "folders", "-q", "-w", "fixed-w")
+    error = project.error_of_command(*words)
+    [size] = re.findall(r"--preprocess (size=\d+x\d+)", str(error.hint))
+    output(*words, "--preprocess", size)
+
+
+@situation("labels/space.py::projection_from")
+def a_model_that_lacks_classes_of_the_data(project: Project) -> None:
+    words = ("eval", "models.py:unnamed", "--data", "pets", "-q", "-w", "lacking-w")
+    Path("pets.txt").write_text("cat\ndog\nfish\n")
+    space = sb.label_space("colours.txt")
+    error = project.error_of(lambda: sb.label_space("pets.txt").projection_from(space))
+    assert "labels=" in str(error.hint)
+    refused = call(*words, "--labels", "colours.txt")
+    assert isinstance(refused.exception, ShiftbenchError), refused.output
+    output(*words, "--labels", "pets.txt")
+
+
+@situation("testsets/near_duplicates/find.py::find_near_duplicates")
+def near_duplicates_of_nothing(project: Project) -> None:
+    from shiftbench.testsets.near_duplicates import find_near_duplicates
+
+    photos = sb.open_dataset("photos", labels="folders")
+    project.follow_python(
+        lambda within=False: find_near_duplicates(photos, within=within)  # the other advice is a reference set
+    )
+    find_near_duplicates(photos, [sb.open_dataset("digits", labels="folders")], within=False)
+
+
+@situation("testsets/near_duplicates/find.py::duplicate_effect")
+def the_effect_of_near_duplicates_on_no_model(project: Project) -> None:
+    output("eval", "models.py:bright", "--data", "photos", "--sample", "6", "-q", "-w", "effect-w")
+    words = ("data", "duplicates", "photos", "digits", "--labels", "folders", "-q", "-w", "effect-w")
+    error = project.error_of_command(*words)
+    [command] = commands_in(str(error.hint), {"MODEL": "models.py:bright", "A": "photos", "WORKSPACE": "effect-w"})
+    output(*command, "-q")
+    assert "without near-duplicates" in " ".join(output(*words).split())
+
+
 _OTHER_MACHINE = "needs a cluster, or a machine with too little memory"
 _PACKAGE = "installs a package"
 _RELEASED = "needs a released dataset, whose tests build a copy and follow the advice: tests/datasets"
@@ -1023,13 +1160,11 @@ _BY_NAME = "its options are checked by name only"
 #: Hints that no situation above follows, and why.
 _FINETUNING = "tests/hardening/finetuning has each error, and does what the hint says"
 NOT_FOLLOWED = {
-    "labels/space.py::projection_from": _BY_NAME,
     "studies/study.py::_check_entries": _BY_NAME,
     "reports/figures/mce.py::of": _BY_NAME,
     "reports/figures/heatmaps.py::corruptions": _BY_NAME,
     "runs/compute.py::checked": _BY_NAME,
     "datasets/images.py::_memory_ran_out": "needs a machine without memory; test_images.py has the error",
-    "classifiers/onnx_.py::_providers": "needs a device that onnxruntime cannot use",
     "classifiers/model_files.py::load_model_file": "names the default device; test_openvino.py has the error",
     "classifiers/zero_shot.py::classifier": "needs a pair of encoders; test_zero_shot.py loads one with labels",
     "classifiers/model_files.py::_shrink": "needs a machine without memory",
@@ -1037,12 +1172,8 @@ NOT_FOLLOWED = {
     "classifiers/weights.py::load_pickled": "needs a torch before 2.6; test_torch_file.py follows it",
     "classifiers/weights.py::fill": "asks what the architecture is; test_weights.py states num_classes",
     "classifiers/zoo.py::_pretrained": _WEIGHTS,
-    "runs/stateful.py::check_stateful": "names the ways to evaluate less; tests/runs/test_stateful.py has the error",
-    "runs/stateful.py::check_stateful#2": "needs several jobs",
-    "classifiers/base.py::trial_scores": "names sizes that the model may or may not accept",
     "classifiers/defences.py::__post_init__": _RELEASED,
     "classifiers/description.py::_sizes_by_word": "no loader leaves the size of the input open",
-    "classifiers/loading.py::load_spec": "names a class of Python, not its values",
     "classifiers/onnx_.py::open_session": "needs a device that onnxruntime cannot use",
     "classifiers/zoo.py::_pretrained#2": _WEIGHTS,
     "classifiers/zoo.py::_load_hf_module": _WEIGHTS,
@@ -1085,7 +1216,6 @@ NOT_FOLLOWED = {
     "jobs/ray_executor.py::_import_ray": _PACKAGE,
     "jobs/ray_executor.py::_reading": _OTHER_MACHINE,
     "jobs/ray_executor.py::_check_idle_time": _OTHER_MACHINE,
-    "metrics/flips.py::stack_scores": _RELEASED,
     "metrics/video.py::_number": _RELEASED,
     "published/downloads.py::download": "needs a network",
     "reports/confidence.py::_pair#2": _RELEASED,
@@ -1093,18 +1223,14 @@ NOT_FOLLOWED = {
     "reports/figures/mce.py::error_points": _BY_NAME,
     "reports/frames.py::_import": _PACKAGE,
     "reports/images.py::tag_table": "asks to use a page in the browser",
-    "runs/budget.py::pilot": "depends on the speed of the machine",
     "shifts/write.py::tree_files": "needs an object store",
-    "studies/gate.py::check_same_images": _BY_NAME,
     "studies/study.py::_no_result": _BY_NAME,
-    "testsets/near_duplicates/find.py::duplicate_effect": _TEST_SET,
-    "testsets/near_duplicates/find.py::find_near_duplicates": "names an argument of Python",
 }
 #: The rest of this workshop, beside what a lead follows from an empty folder to a study.
 NOT_FOLLOWED |= {
     key: _TEST_SET
     for key, hint in HINTS.items()
-    if key.startswith("testsets/") and hint.is_typed and key not in FOLLOWED_BY_A_LEAD
+    if key.startswith("testsets/") and hint.is_typed and key not in SITUATIONS.keys() | FOLLOWED_BY_A_LEAD
 }
 _FOR_AUTHORS = "asks the author of an extension to write code; tests/test_extension_checks.py has what conforms"
 NOT_FOLLOWED |= {
