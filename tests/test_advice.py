@@ -111,11 +111,15 @@ SITUATIONS: dict[str, Callable[[Project], None]] = {}
 
 
 def situation(*keys: str) -> Callable[[Callable[[Project], None]], Callable[[Project], None]]:
-    """Under which hint the decorated function builds the situation, and follows the advice."""
+    """Under which hint the decorated function builds the situation, and follows the advice.
+
+    A hint may have several situations; the keys of the later ones end with the name of their function.
+    """
 
     def add(function: Callable[[Project], None]) -> Callable[[Project], None]:
         for key in keys:
-            SITUATIONS[key] = function
+            name = f"{key} {function.__name__}" if key in SITUATIONS else key
+            SITUATIONS[name] = function
         return function
 
     return add
@@ -152,6 +156,35 @@ def project_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def classes_of_ones_own(project: Project) -> None:
     project.follow_python(lambda **options: sb.open_dataset("photos", **options))
     project.follow("check", "dataset", "photos")
+
+
+@situation("labels/guard.py::_unnamed_words#2")
+def classes_of_ones_own_in_other_commands(project: Project) -> None:
+    """Every command that opens class folders has the option that its error names."""
+    checked = ("check", "suite", "clean", "--data", "photos")
+    refused = call(*checked)
+    assert refused.exit_code == 1 and "--labels folders" in refused.output
+    output(*checked, "--labels", "folders")
+    project.follow("testset", "follow-up", "splits", "photos", "photos", "--folds", "2")
+    project.follow("testset", "follow-up", "discriminator", "photos", "photos", "--folds", "2")
+
+
+@situation("labels/guard.py::_unnamed_words#2", "hardening/training/data.py::prepare_validation")
+def a_training_on_classes_of_ones_own(project: Project) -> None:
+    """The recipe names CIFAR-10 to validate on."""
+    pytest.importorskip("torch")
+    tiny = [word for word in _TINY if not word.startswith("data.labels")]
+    tiny.pop(tiny.index("-q") - 1)
+    words = ("harden", "train", "cifar-standard", "--data", "photos", "--out", f"own-{len(project.key)}", *tiny)
+    if "guard" in project.key:
+        error = project.error_of_command(*words)
+        [labels, *_] = options_in(str(error.hint), {})
+        assert "--labels" not in str(call(*words, *labels).exception)
+    else:
+        error = project.error_of_command(*words, "--labels", "folders")
+        folder, nothing = options_in(str(error.hint), {"FOLDER": "photos"})
+        assert folder == ["--validation", "photos"]
+        output(*words, "--labels", "folders", *nothing)
 
 
 @situation("labels/guard.py::_unnamed_words")
@@ -1244,7 +1277,7 @@ FOREIGN = {"--array", "--head", "--shm-size", "--force-reinstall"}
 
 def test_every_hint_is_followed_or_explained() -> None:
     typed = {key for key, hint in HINTS.items() if hint.is_typed}
-    followed = SITUATIONS.keys() | FOLLOWED_BY_A_LEAD
+    followed = {key.partition(" ")[0] for key in SITUATIONS} | FOLLOWED_BY_A_LEAD
     assert typed - followed - NOT_FOLLOWED.keys() == set(), "a new hint: follow it in a situation"
     assert (followed | NOT_FOLLOWED.keys()) - HINTS.keys() == set(), "a hint that is gone"
     assert followed & NOT_FOLLOWED.keys() == set()
@@ -1329,4 +1362,4 @@ def test_help_names_commands_and_options_that_exist() -> None:
 @pytest.mark.parametrize("key", SITUATIONS)
 def test_advice_can_be_followed(key: str, project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project_folder)
-    SITUATIONS[key](Project(project_folder, key))
+    SITUATIONS[key](Project(project_folder, key.partition(" ")[0]))

@@ -115,6 +115,7 @@ def check_metric_command(
 def check_suite_command(
     name: Annotated[str, typer.Argument(help="The name of a registered suite.")],
     data: Annotated[list[str] | None, "-d", "FOLDER or ROLE=FOLDER, to open the suite's datasets (repeatable)."] = None,
+    labels: Labels = None,
     plugin: Plugin = None,
     json: Json = False,
 ) -> None:
@@ -126,7 +127,7 @@ def check_suite_command(
       shiftbench check suite night --plugin my_plugin.py --data day=photos --data night=dark
     """
     load_plugins(plugin)
-    print_checks(sb.check_suite(name, parse_data(data) if data else None), json)
+    print_checks(sb.check_suite(name, parse_data(data) if data else None, labels=labels), json)
 
 
 @app.command("sink")

@@ -184,6 +184,11 @@ def train_command(
         str | None, "-d", {"panel": "Data"}, "Training data instead of the recipe's: a folder, file or dataset name."
     ] = None,
     validation: Annotated[str | None, {"panel": "Data"}, "Data to evaluate after every epoch, or `none`."] = None,
+    labels: Annotated[
+        str | None,
+        {"panel": "Data"},
+        "Classes of the data: a label space, a file of classes, or `folders`. Same as --set data.labels=TEXT.",
+    ] = None,
     split: Split = None,
     sample: Limit = None,
     out: Annotated[Path | None, "-o", "Folder of the run (default: runs/RECIPE)."] = None,
@@ -240,7 +245,7 @@ def train_command(
           --data ImageNet/train --validation ImageNet/val
       your own images, in class folders
         shiftbench harden train icons-resnet-20 --data photos/ \\
-          --set data.labels=folders --out runs/photos
+          --labels folders --out runs/photos
     """
     from shiftbench.extend.settings import path_of_split
     from shiftbench.hardening.errors import RankError
@@ -251,6 +256,8 @@ def train_command(
     changes = [*(change or []), *_sample_change(sample)]
     if seed is not None:
         changes.append(f"train.seed={seed}")
+    if labels is not None:
+        changes.append(f"data.labels={labels}")
     if validation == "none":
         validation = None
         changes.append('data.validation=""')

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shiftbench.conformance import CheckResult, require, requirement
-from shiftbench.labels.catalogue import label_space
+from shiftbench.labels.catalogue import LabelsArgument, find_label_space, label_space
 from shiftbench.metrics.base import metrics
 from shiftbench.settings.base import Setting, Suite, SuiteOptions, build_suite, suites
 from shiftbench.settings.roles import open_data
@@ -22,13 +22,18 @@ _SEVERITY = 2
 
 
 def check_suite(
-    suite: str | Suite, data: Data | None = None, *, options: SuiteOptions | None = None
+    suite: str | Suite,
+    data: Data | None = None,
+    *,
+    labels: LabelsArgument = None,
+    options: SuiteOptions | None = None,
 ) -> list[CheckResult]:
     """Run every check on a suite; a failing one explains itself, and none stops the others.
 
     Args:
         suite: The suite, or the name under which it is registered.
         data: A path, dataset, or a mapping from roles to them; with it the suite's datasets are opened.
+        labels: Label space of the data, if it is not recognised; ``"folders"`` for its own classes.
         options: What the suite may depend on.
 
     Example:
@@ -52,7 +57,7 @@ def check_suite(
     if isinstance(suite, str):
         _check_builder(suite, options, settings, results)
     if data is not None:
-        _check_data(suite, data, options, results)
+        _check_data(suite, data, labels, options, results)
     return results
 
 
@@ -156,10 +161,12 @@ def _check_builder(name: str, options: SuiteOptions, settings: Sequence[Setting]
         build_suite([name, name], options)
 
 
-def _check_data(suite: str | Suite, data: Data, options: SuiteOptions, results: list[CheckResult]) -> None:
+def _check_data(
+    suite: str | Suite, data: Data, labels: LabelsArgument, options: SuiteOptions, results: list[CheckResult]
+) -> None:
     with requirement("its datasets can be opened", results) as notes:
         built = suite if isinstance(suite, Suite) else build_suite(suite, options)
-        datasets, left_out = open_data(built, data)
+        datasets, left_out = open_data(built, data, space=find_label_space(labels))
         empty = [role for role, dataset in datasets.items() if not len(dataset)]
         require(not empty, "datasets without an image", found=", ".join(empty[:4]))
         require(bool(datasets), "no setting has data", found=f"{len(left_out)} optional settings are left out")

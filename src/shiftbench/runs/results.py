@@ -448,10 +448,10 @@ class StoredResults:
         return warnings
 
     def warnings(self) -> list[ResultWarning]:
-        """Signs of wrong labels or preprocessing: chance level or permuted labels on images as they are (corrupted ones
-        may be beyond a classifier), and images that were converted.
+        """Signs of wrong labels or preprocessing, those that cost most accuracy first.
 
-        The first costs most: whoever shows only one of these shows that.
+        They are chance level or permuted labels on images as they are (corrupted ones may be beyond a classifier), and
+        images that were converted.
         """
         warnings: list[ResultWarning] = []
         for result in self.results:

@@ -348,8 +348,20 @@ def prepare_validation(
     _check_selection(recipe, spec)
     if not isinstance(spec, Dataset) and not spec:
         return None
-    geometry = evaluation_geometry(recipe.data)
-    images = _load(_open_in_space(spec, space), recipe.data, geometry, show=show)
+    try:
+        dataset = _open_in_space(spec, space)
+    except LabelError as error:
+        if data is not None:
+            raise
+        # The validation data of a recipe belong to its own training data, which others have replaced.
+        raise LabelError(
+            f"the recipe's validation data do not fit: {error.message}",
+            found=error.found,
+            expected=error.expected,
+            hint=f"{argument('validation', 'FOLDER')}, or without validation "
+            + argument("changes", {"data.validation": ""}, flag="--set"),
+        ) from error
+    images = _load(dataset, recipe.data, evaluation_geometry(recipe.data), show=show)
     missing = _classes_with(images, 0)
     if missing:
         warnings.warn(f"classes without a validation image: {listed(missing)}", stacklevel=2)
