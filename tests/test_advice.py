@@ -1188,7 +1188,6 @@ _PACKAGE = "installs a package"
 _RELEASED = "needs a released dataset, whose tests build a copy and follow the advice: tests/datasets"
 _WEIGHTS = "needs weights of a model zoo"
 _TRAINING = "needs a training run; its options are checked by name only"
-_TEST_SET = "needs a project with annotators; its commands and options are checked by name only"
 _BY_NAME = "its options are checked by name only"
 #: Hints that no situation above follows, and why.
 _FINETUNING = "tests/hardening/finetuning has each error, and does what the hint says"
@@ -1251,6 +1250,7 @@ NOT_FOLLOWED = {
     "jobs/ray_executor.py::_check_idle_time": _OTHER_MACHINE,
     "metrics/video.py::_number": _RELEASED,
     "published/downloads.py::download": "needs a network",
+    "testsets/project.py::_claimed": "needs PostgreSQL; tests/testsets/test_project.py has the error",
     "reports/confidence.py::_pair#2": _RELEASED,
     "reports/figures/heatmaps.py::_map": _BY_NAME,
     "reports/figures/mce.py::error_points": _BY_NAME,
@@ -1258,12 +1258,6 @@ NOT_FOLLOWED = {
     "reports/images.py::tag_table": "asks to use a page in the browser",
     "shifts/write.py::tree_files": "needs an object store",
     "studies/study.py::_no_result": _BY_NAME,
-}
-#: The rest of this workshop, beside what a lead follows from an empty folder to a study.
-NOT_FOLLOWED |= {
-    key: _TEST_SET
-    for key, hint in HINTS.items()
-    if key.startswith("testsets/") and hint.is_typed and key not in SITUATIONS.keys() | FOLLOWED_BY_A_LEAD
 }
 _FOR_AUTHORS = "asks the author of an extension to write code; tests/test_extension_checks.py has what conforms"
 NOT_FOLLOWED |= {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +14,24 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError
-from shiftbench.testsets.accounts import enter_by_link
+from shiftbench.labels import LabelSpace
+from shiftbench.testsets import freeze as freeze_module
+from shiftbench.testsets.accounts import create_account, enter_by_link
+from shiftbench.testsets.annotation import next_task, submit
+from shiftbench.testsets.followups.splits import Split
+from shiftbench.testsets.pool.entries import import_images
+from shiftbench.testsets.freeze import DEFECTS
 from shiftbench.testsets.project import Project
+from shiftbench.testsets.review import mark
+from shiftbench.testsets.revisions import revision_images
+from shiftbench.testsets.tasks import make_tasks
 from tests.commands import answer, call, output
 from tests.hints import all_hints, commands_in, options_in
-from tests.testsets.helpers import truthful, work
+from tests.testsets.helpers import annotators, entries_behind, small_configuration, truthful, work
 
 HINTS = {hint.key: hint for hint in all_hints()}
-#: The hints that the walk below meets and follows.
-FOLLOWED = {
+#: The hints that the first walk below meets and follows.
+FOLLOWED_FIRST = {
     "testsets/collection.py::cancel",
     "testsets/configuration.py::read_configuration",
     "testsets/freeze.py::_check_defects",
@@ -35,6 +47,19 @@ FOLLOWED = {
     "testsets/study.py::_evaluated_sets#2",
     "testsets/tasks.py::_too_few",
 }
+#: Those of the second walk.
+FOLLOWED_LATER = {
+    "testsets/database.py::damaged_error",
+    "testsets/followups/annotator_test.py::annotator_test",
+    "testsets/followups/annotator_test.py::annotator_test#2",
+    "testsets/followups/hard_images.py::human_accuracy_of",
+    "testsets/followups/hard_images.py::human_accuracy_of#2",
+    "testsets/followups/splits.py::open_split",
+    "testsets/freeze.py::_check_current",
+    "testsets/freeze.py::_freeze#2",
+    "testsets/sampling.py::sample#2",
+}
+FOLLOWED = FOLLOWED_FIRST | FOLLOWED_LATER
 COLOURS = ("red", "green", "blue")
 MODEL = """
 import shiftbench as sb
@@ -168,4 +193,106 @@ def test_the_advice_leads_from_an_empty_folder_to_a_study(tmp_path: Path, monkey
     output(*command, "-q")
     output(*balance, "-c", "bright")
     output("testset", "study", "lab", "-w", "w", "-c", "bright")
-    assert walk.met == FOLLOWED
+    assert walk.met == FOLLOWED_FIRST
+
+
+def test_the_advice_about_sets_that_change_and_people_who_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_images(tmp_path / "new", 8, seed=4)
+    write_images(tmp_path / "old", 8, seed=5)
+    (tmp_path / "model.py").write_text(MODEL)
+    space = LabelSpace("colours", COLOURS)
+    project = Project.create(tmp_path / "lab", small_configuration(space).with_rules(annotators=3))
+    import_images(project, sb.open_dataset("new", labels=space))
+    import_images(project, sb.open_dataset("old", labels=space), "reference")
+    make_tasks(project)
+    work(project, annotators(project, 2))
+    walk = Walk()
+    named = ("--set", "top-images")
+    draw = ("testset", "sample", "lab", *named, "--strategy", "top-images", "--per-class", "6")
+    draw = (*draw, "--option", "min_annotations=2")
+
+    # The strategy of CIFAR-10.1 needs the keyword of each reference.
+    by_keyword = ("testset", "sample", "lab", "--set", "keywords", "--strategy", "keywords", "--per-class", "2")
+    by_keyword = (*by_keyword, "--option", "min_annotations=2")
+    files = sorted([*Path("old").rglob("*.png"), *Path("new").rglob("*.png")])
+    rows = [f"{path},{path.parent.name},bright" for path in files]
+    Path("tiny.csv").write_text("path,label,keyword\n" + "\n".join(rows) + "\n")
+    hint = walk.error("testsets/sampling.py::sample#2", *by_keyword)
+    [command] = commands_in(hint, {"DIR": "lab", "DATASET": "tiny.csv"})
+    output(*command)
+    output(*by_keyword)
+
+    # An image is found to be unfit after the sample was drawn.
+    output(*draw)
+    mark(project, revision_images(project, "top-images")[0].entry, "blacklist", "a drawing")
+    allowed = [word for defect in DEFECTS for word in ("--allow", defect)]
+    freeze = ("testset", "freeze", "lab", *named, *allowed)
+    walk.follow("testsets/freeze.py::_check_current", *freeze, DIR="lab")
+
+    # Somebody answers while the files are written. Nobody can once the project is closed.
+    fill_files = freeze_module._fill
+
+    def fill_late(*arguments: Any) -> None:
+        fill_files(*arguments)
+        work(project, [create_account(project, "late", "annotator").id])
+
+    monkeypatch.setattr(freeze_module, "_fill", fill_late)
+    hint = walk.error("testsets/freeze.py::_freeze#2", *freeze)
+    monkeypatch.setattr(freeze_module, "_fill", fill_files)
+    [command] = commands_in(hint, {"DIR": "lab"})
+    output(*command)
+    output(*draw)
+    output(*freeze)
+
+    # People: a test of annotators, and a study of hard images.
+    test_result = ("testset", "follow-up", "test-result")
+    hint = walk.error("testsets/followups/annotator_test.py::annotator_test", *test_result, "lab")
+    [command] = commands_in(hint, {"DIR": "lab", "DATASET": "old", "FOLDER": "people"})
+    output(*command, "--per-class", "2", "--participants", "2")
+    walk.follow("testsets/followups/annotator_test.py::annotator_test#2", *test_result, "people")
+    choose_classes(tmp_path / "people")
+    assert "anna" in output(*test_result, "people")
+    human = ("testset", "follow-up", "human")
+    hint = walk.error("testsets/followups/hard_images.py::human_accuracy_of", *human, "lab")
+    output("eval", "model.py:bright", "--suite", "testset:lab", "-w", "w", "-q")
+    [command] = commands_in(hint, {"DIR": "lab", "WORKSPACE": "w", "FOLDER": "study"})
+    output(*command, *named, "--participants", "2")
+    walk.follow("testsets/followups/hard_images.py::human_accuracy_of#2", *human, "study")
+    choose_classes(tmp_path / "study")
+    output(*human, "study")
+
+    # A split without its data, and one that knows them.
+    Split("own", 0, ("a",), (), ("b",)).write("own.json")
+    with pytest.raises(ShiftbenchError) as error:
+        sb.open_dataset("split:own.json")
+    assert "--write" in walk.checked("testsets/followups/splits.py::open_split", error.value)
+    words = ("testset", "follow-up", "splits", "new", "old", "--labels", "folders", "--folds", "2", "-q")
+    output(*words, "--write", "splits")
+    assert len(sb.open_dataset("split:splits/split-1.json", labels="folders")) == 24 + 12
+
+    # Somebody changes the database by hand, and restores it.
+    project.close()
+    shutil.copytree("lab", "backup")
+    with sqlite3.connect("lab/testset.sqlite") as database:
+        database.execute("UPDATE entries SET selected = selected + 1 WHERE id = 1")
+    database.close()
+    hint = walk.error("testsets/database.py::damaged_error", "testset", "frequencies", "lab")
+    [command] = commands_in(hint, {"DIR": "lab"})
+    assert call(*command).exit_code == 1
+    shutil.rmtree("lab")
+    shutil.copytree("backup", "lab")
+    output("testset", "frequencies", "lab")
+    assert walk.met == FOLLOWED_LATER
+
+
+def choose_classes(folder: Path) -> None:
+    """Somebody who chooses the right class for each image of a project."""
+    project = Project.open(folder)
+    person = create_account(project, "anna", "annotator").id
+    while (grid := next_task(project, person)) is not None:
+        entries = entries_behind(project, grid)
+        submit(project, person, grid.task, {image: str(entries[image].class_key) for image in grid.images})
+    project.close()
