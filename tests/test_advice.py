@@ -1102,7 +1102,8 @@ def an_adapting_model_in_a_design_or_in_jobs(project: Project) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 3))
-    words: dict[str, Any] = {"suite": "corruptions", "data": "photos", "labels": "folders", "progress": False, "stateful": True}
+    words: dict[str, Any] = {"suite": "corruptions", "data": "photos", "labels": "folders", "stateful": True}
+    words["progress"] = False
     less: dict[str, Any] = {"corruptions": "fog", "severities": (3,)}
     where: dict[str, Any] = {"workspace": "stateful-w", "preprocessing": {"size": 32, "interpolation": "bilinear"}}
     if project.key.endswith("#2"):

@@ -19,8 +19,8 @@ from shiftbench.testsets import freeze as freeze_module
 from shiftbench.testsets.accounts import create_account, enter_by_link
 from shiftbench.testsets.annotation import next_task, submit
 from shiftbench.testsets.followups.splits import Split
-from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.freeze import DEFECTS
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import revision_images
