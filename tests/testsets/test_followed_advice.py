@@ -211,12 +211,12 @@ def test_the_advice_about_sets_that_change_and_people_who_are_missing(
     work(project, annotators(project, 2))
     walk = Walk()
     named = ("--set", "top-images")
-    draw = ("testset", "sample", "lab", *named, "--strategy", "top-images", "--per-class", "6")
-    draw = (*draw, "--option", "min_annotations=2")
+    enough = ("--option", "min_annotations=2")
+    draw = ("testset", "sample", "lab", *named, "--strategy", "top-images", "--per-class", "6", *enough)
 
     # The strategy of CIFAR-10.1 needs the keyword of each reference.
-    by_keyword = ("testset", "sample", "lab", "--set", "keywords", "--strategy", "keywords", "--per-class", "2")
-    by_keyword = (*by_keyword, "--option", "min_annotations=2")
+    sample = ("testset", "sample", "lab", "--set", "keywords", "--strategy", "keywords", "--per-class", "2")
+    by_keyword = (*sample, *enough)
     files = sorted([*Path("old").rglob("*.png"), *Path("new").rglob("*.png")])
     rows = [f"{path},{path.parent.name},bright" for path in files]
     Path("tiny.csv").write_text("path,label,keyword\n" + "\n".join(rows) + "\n")
