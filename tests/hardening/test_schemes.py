@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from torch import nn
 
 from shiftbench.errors import ShiftbenchError
@@ -14,6 +17,8 @@ from shiftbench.hardening.recipe import load_recipe
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training_schemes import (
     EPSILON,
+    Distillation,
+    binary_cross_entropy,
     jensen_shannon,
     make_scheme,
     pgd,
@@ -131,12 +136,41 @@ def test_stability_is_the_clean_loss_and_the_move(
     assert torch.allclose(loss, expected, atol=1e-5)
 
 
+def test_distillation_is_the_loss_and_the_divergence_from_the_teacher(
+    model: nn.Module, images: torch.Tensor, targets: torch.Tensor
+) -> None:
+    model.eval()
+    teacher = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    scheme = Distillation(teacher="none", weight=0.3, temperature=2.0)
+    scheme.loaded.append(teacher)
+    loss, _ = scheme(model, [images], targets, seeded())
+    # By the definition of the divergence, in NumPy.
+    student = softmax(model(images).detach().double().numpy() / 2, axis=1)
+    expected = softmax(teacher(images).detach().double().numpy() / 2, axis=1)
+    divergence = float((expected * np.log(expected / student)).sum(axis=1).mean())
+    by_hand = 0.7 * float(soft_cross_entropy(model(images), targets)) + 0.3 * 4 * divergence
+    assert float(loss) == pytest.approx(by_hand, abs=1e-5)
+    # A student that is its own teacher has nothing to learn from it, and the teacher learns nothing.
+    own = Distillation(teacher="none", weight=1.0)
+    own.loaded.append(model)
+    assert float(own(model, [images], targets, seeded()).loss) == pytest.approx(0, abs=1e-5)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert teacher[1].weight.grad is None
+    with pytest.raises(ShiftbenchError, match="one label"):
+        Distillation(binary_cross_entropy, teacher="none")
+
+
 @pytest.mark.parametrize("name", [name for name, _ in schemes])
 def test_every_scheme_has_a_gradient_and_repeats_itself(
     name: str, model: nn.Module, images: torch.Tensor, targets: torch.Tensor
 ) -> None:
     model.eval()
-    scheme = make_scheme(name)
+    options: dict[str, Any] = {}
+    if name == "distillation":
+        options["teacher"] = "none"
+    scheme = make_scheme(name, **options)
+    if isinstance(scheme, Distillation):
+        scheme.loaded.append(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)))
     views = [images * (1 - 0.1 * i) for i in range(scheme.views)]
     loss, logits = scheme(model, views, targets, seeded(3))
     loss.backward()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, cast
 
@@ -25,11 +25,14 @@ from msgspec import Meta
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from shiftbench import ShiftbenchError
-from shiftbench.extend.classifiers import evaluating, unwrapped
-from shiftbench.extend.errors import check_names
+from shiftbench import LabelSpace, ShiftbenchError, load_classifier
+from shiftbench.extend.classifiers import TorchClassifier, evaluating, unwrapped
+from shiftbench.extend.errors import argument, check_names, listed
 from shiftbench.extend.options import Count
 from shiftbench.extend.registration import Registry
+from shiftbench.hardening.architectures.own import Preprocessed, own_network
+from shiftbench.hardening.augmentations.mixing import on_device
+from shiftbench.hardening.errors import TrainingError
 
 # Losses
 
@@ -103,6 +106,43 @@ def make_criterion(name: str = "cross-entropy", smoothing: float = 0.0) -> Crite
 #: The views of a batch, (N, 3, H, W) each.
 Views = Sequence[Tensor]
 
+# Teachers
+
+
+def open_teacher(spec: str, space: LabelSpace, size: int) -> nn.Module:
+    """The network of any model that torch runs, from pixels in [0, 1] to logits, in eval mode and frozen.
+
+    Args:
+        spec: ``hardened:RUN``, ``timm:NAME@FILE`` or any other model with a torch module.
+        space: The classes that the student has.
+        size: The side of the student's input.
+
+    Raises:
+        TrainingError: It has other classes, another input, or is no torch module.
+    """
+    classifier = load_classifier(spec, default_labels=space, engine="torch", device="cpu")
+    if not isinstance(classifier, TorchClassifier):
+        raise TrainingError(
+            f"{spec} can't be a teacher", found=type(classifier).__name__, expected="a model with a torch module"
+        )
+    if classifier.space.keys != space.keys:
+        raise TrainingError(
+            "the teacher has other classes than the student",
+            found=listed(list(classifier.space.names)),
+            expected=f"{listed(list(space.names))}, in this order",
+        )
+    side = classifier.preprocessing.geometry.output
+    if side not in (None, (size, size)):
+        raise TrainingError(
+            "the teacher has another input than the student",
+            found=" x ".join(map(str, side or ())),
+            expected=f"{size} x {size}",
+            hint=argument("changes", {"data.size": (side or (size,))[0]}, flag="--set"),
+        )
+    network = Preprocessed(own_network(classifier), classifier.preprocessing.normalisation)
+    return network.eval().requires_grad_(False)
+
+
 # Adversaries
 
 #: The largest radius in 003.
@@ -117,7 +157,8 @@ def random_radii(images: Tensor, largest: float, generator: Generator) -> Tensor
 
 def uniform_noise(images: Tensor, radii: Tensor | float, generator: Generator) -> Tensor:
     """The adversary without steps: U(-radius, radius) on every value, clipped to pixels."""
-    drawn = torch.rand(images.shape, generator=generator).to(images.device)
+    local = on_device(generator, images.device)
+    drawn = torch.rand(images.shape, generator=local, device=local.device)
     return (images + radii * (2 * drawn - 1)).clamp(0, 1)
 
 
@@ -168,6 +209,16 @@ class Scheme(ABC):
     #: How many views of every image it needs.
     views: ClassVar[int] = 1
     criterion: Criterion = soft_cross_entropy
+
+    def prepare(self, space: LabelSpace, size: int, device: torch.device) -> None:
+        """Called once before the first step, for what a scheme has to load; most schemes have nothing.
+
+        Args:
+            space: The classes of the network that is trained.
+            size: The side of its input.
+            device: Where it is trained.
+        """
+        return
 
     @abstractmethod
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput: ...
@@ -284,3 +335,38 @@ class Stability(Scheme):
         clean, moved = model(torch.cat([views[0], noisy])).chunk(2)
         loss = self.criterion(clean, targets) + self.weight * stability(clean, moved)
         return SchemeOutput(loss, clean)
+
+
+@schemes.register("distillation")
+@dataclass(frozen=True)
+class Distillation(Scheme):
+    """Hinton et al. (2015): the loss of the labels, and the divergence from the predictions of a trained model.
+
+    (1 - ``weight``) * loss + ``weight`` * T^2 * KL(softmax(teacher / T) || softmax(student / T)), T the
+    ``temperature``. The trained model is the teacher; it sees the same augmented images as the student.
+    """
+
+    #: The model: ``hardened:RUN``, ``timm:NAME@FILE``, or another one that torch runs.
+    teacher: str = field(kw_only=True)
+    weight: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    temperature: Annotated[float, Meta(gt=0)] = 4.0
+    #: The network of the teacher, from ``prepare`` on.
+    loaded: list[nn.Module] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.criterion is binary_cross_entropy:
+            raise ShiftbenchError("distillation needs one label per image", found="loss 'binary'")
+
+    def prepare(self, space: LabelSpace, size: int, device: torch.device) -> None:
+        self.loaded[:] = [open_teacher(self.teacher, space, size).to(device)]
+
+    def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
+        (teacher,) = self.loaded
+        logits = model(views[0])
+        with torch.no_grad():
+            expected = functional.log_softmax(teacher(views[0]).float() / self.temperature, dim=1)
+        predicted = functional.log_softmax(logits / self.temperature, dim=1)
+        divergence = functional.kl_div(predicted, expected, reduction="batchmean", log_target=True)
+        distilled = self.temperature**2 * divergence
+        loss = (1 - self.weight) * self.criterion(logits, targets) + self.weight * distilled
+        return SchemeOutput(loss, logits)

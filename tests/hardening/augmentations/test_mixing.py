@@ -9,6 +9,7 @@ from scipy import stats
 
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.hardening.augmentations.base import BatchAugmentation, make_batch_augmentation
+from shiftbench.hardening.augmentations.mixing import on_device
 from shiftbench.hardening.errors import AugmentationError
 
 
@@ -118,3 +119,21 @@ def test_a_batch_of_one_and_soft_targets(name: str) -> None:
 def test_impossible_options_are_refused(name: str, options: dict[str, object]) -> None:
     with pytest.raises(AugmentationError):
         make_batch_augmentation(name, **options)
+
+
+def test_numbers_are_drawn_where_they_are_needed() -> None:
+    """On a CPU by the generator itself, elsewhere by one of that device, which the generator seeds."""
+    generator = torch.Generator().manual_seed(1)
+    state = generator.get_state()
+    assert on_device(generator, torch.device("cpu")) is generator
+    assert torch.equal(generator.get_state(), state)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_numbers_of_a_gpu_repeat() -> None:
+    drawn = []
+    for _ in range(2):
+        local = on_device(torch.Generator().manual_seed(1), torch.device("cuda"))
+        assert local.device.type == "cuda"
+        drawn.append(torch.rand(5, generator=local, device="cuda").tolist())
+    assert drawn[0] == drawn[1]

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from shiftbench import LabelSpace, label_space, load_classifier
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.errors import TrainingError
@@ -20,7 +22,7 @@ from shiftbench.hardening.training.batches import Batch
 from shiftbench.hardening.training.devices import Devices, kept_statistics
 from shiftbench.hardening.training.pace import Pace
 from shiftbench.hardening.training.train import train
-from shiftbench.hardening.training_schemes import make_scheme
+from shiftbench.hardening.training_schemes import make_scheme, open_teacher
 from tests.hardening.training.conftest import same_weights
 
 Tiny = Callable[..., Recipe]
@@ -145,12 +147,33 @@ def test_the_last_epochs_are_unmixed(tiny: Tiny, tmp_path: Path, monkeypatch: py
             mixed.append(targets.ndim == 2)
             return inner(model, views, targets, generator)  # type: ignore[arg-type]
 
-        return type("Noting", (), {"views": 1, "__call__": staticmethod(call)})()
+        methods = {"prepare": staticmethod(lambda *given: None), "__call__": staticmethod(call)}
+        return type("Noting", (), {"views": 1, **methods})()
 
     monkeypatch.setattr(loop, "make_scheme", noting)
     recipe = tiny("train.epochs=3", "data.sample=32", "batch_augmentations=[{name='mixup'}]", "train.epochs_unmixed=1")
     train(recipe, tmp_path / "run", progress=False)
     assert mixed == [True, True, False]
+
+
+def test_a_student_learns_from_a_trained_model(tiny: Tiny, tmp_path: Path) -> None:
+    small = ("train.epochs=1", "data.sample=32")
+    teacher = f"hardened:{train(tiny(*small), tmp_path / 'teacher', progress=False).folder}"
+    space = label_space("cifar-10")
+    network = open_teacher(teacher, space, 32)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
+    with torch.inference_mode():
+        logits = network(torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255)
+    np.testing.assert_allclose(logits, load_classifier(teacher).scores(pixels), atol=1e-4)
+
+    student = tiny(*small, f"scheme={{name='distillation', teacher='{teacher}'}}")
+    taught = train(student, tmp_path / "student", progress=False)
+    alone = train(tiny(*small), tmp_path / "alone", progress=False)
+    assert not same_weights(taught.folder, alone.folder)
+    with pytest.raises(TrainingError, match="other classes"):
+        open_teacher(teacher, LabelSpace("reversed", space.keys[::-1], space.names[::-1]), 32)
+    with pytest.raises(TrainingError, match="another input"):
+        open_teacher(teacher, space, 48)
 
 
 def test_sums_are_of_a_type_that_the_device_has() -> None:

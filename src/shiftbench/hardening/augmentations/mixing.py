@@ -99,6 +99,18 @@ def numpy_generator(generator: Generator) -> np.random.Generator:
     return np.random.default_rng(int(word))
 
 
+def on_device(generator: Generator, device: torch.device) -> Generator:
+    """A generator on the device, seeded by the next number of ``generator``; on a CPU it is that generator itself.
+
+    Many numbers are drawn where they are needed, because copying them to a GPU takes longer. A GPU draws other numbers
+    than a CPU; a network that is trained there has other weights anyway, by rounding.
+    """
+    if generator.device.type == device.type:
+        return generator
+    word = torch.randint(2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
+    return Generator(device).manual_seed(int(word))
+
+
 def _partners(images: Tensor, numbers: np.random.Generator) -> Tensor:
     """For each image of a batch, the number of the image that it is mixed with."""
     return torch.from_numpy(numbers.permutation(len(images))).to(images.device)
@@ -188,4 +200,5 @@ def _normalised(x: Tensor) -> Tensor:
 
 
 def _uniform(shape: tuple[int, ...], bound: float, like: Tensor, generator: Generator) -> Tensor:
-    return torch.empty(shape, device=generator.device).uniform_(-bound, bound, generator=generator).to(like)
+    local = on_device(generator, like.device)
+    return torch.empty(shape, device=local.device).uniform_(-bound, bound, generator=local).to(like)

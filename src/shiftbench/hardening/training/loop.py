@@ -97,6 +97,7 @@ class TrainingRun:
         devices.check_splits(recipe.train.splits)
         criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
         self.scheme = make_scheme(recipe.scheme.name, criterion, **recipe.scheme.options)
+        self.scheme.prepare(images.space, recipe.data.size, self.device)
         self.mixing = [make_batch_augmentation(part.name, **part.options) for part in recipe.batch_augmentations]
         self.batches = Batches(images, ready, self.scheme.views, rank=devices.rank, world=devices.world)
         self.held_out: Batches | None = None
