@@ -165,7 +165,7 @@ def test_hashes_are_kept_between_runs_and_only_for_unchanged_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = class_folders(tmp_path / "set", ["n01440764"], each=3)
-    monkeypatch.setattr(stored, "_SETTLED_NS", 0)
+    monkeypatch.setattr(stored, "SETTLED_NS", 0)
     first = open_dataset(root).fingerprint
     [store] = Path(os.environ["SHIFTBENCH_CACHE"]).rglob("hashes/*.json")
     known = json.loads(store.read_text())
@@ -189,7 +189,7 @@ def test_a_file_that_was_misread_when_it_was_hashed_is_hashed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = class_folders(tmp_path / "set", ["n01440764"], each=3)
-    monkeypatch.setattr(stored, "_SETTLED_NS", 0)
+    monkeypatch.setattr(stored, "SETTLED_NS", 0)
     fingerprint = open_dataset(root).fingerprint
     [store] = Path(os.environ["SHIFTBENCH_CACHE"]).rglob("hashes/*.json")
     known = json.loads(store.read_text())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shiftbench.datasets import open_dataset
+from shiftbench.datasets import open_dataset, webdataset
 from shiftbench.datasets.webdataset import expand_braces, find_shards
 from shiftbench.errors import BadImageError, DatasetError, LabelError
 from tests.datasets.makers import CIFAR_NAMES, assert_conforms, pixels, png
@@ -180,3 +180,35 @@ def test_braces(pattern: str, expected: list[str]) -> None:
     assert expand_braces(pattern) == expected
     braceexpand = pytest.importorskip("braceexpand")
     assert expand_braces(pattern) == list(braceexpand.braceexpand(pattern))
+
+
+def test_the_index_of_a_shard_is_kept_until_the_shard_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path / "cache"))
+    shard = write_tar(tmp_path / "a.tar", samples(3))
+    scanned = []
+    scan = webdataset._scan
+
+    def noting(path: Path) -> Any:
+        scanned.append(path)
+        return scan(path)
+
+    monkeypatch.setattr(webdataset, "_scan", noting)
+
+    def opened(**options: str) -> list[str]:
+        dataset = open_dataset(shard, space="cifar-10", **options)
+        assert dataset.read(0).pixels.size
+        return list(dataset.ids)
+
+    opened()
+    opened()
+    assert len(scanned) == 2  # A file that was just written may change again within the clock's resolution.
+    monkeypatch.setattr(webdataset, "SETTLED_NS", -(10**18))
+    first = opened()
+    assert opened() == first and len(scanned) == 3
+    opened(label="cls")
+    assert len(scanned) == 4  # Another question has another index.
+    write_tar(shard, samples(4))
+    assert len(opened()) == 4 and len(scanned) == 5
+    for file in (tmp_path / "cache" / "shards").glob("*.json"):
+        file.write_text("{")
+    assert len(opened()) == 4 and len(scanned) == 6

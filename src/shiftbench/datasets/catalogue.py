@@ -23,7 +23,7 @@ from shiftbench.grouping import by_key
 from shiftbench.io.cache import local_copy, unpacked
 from shiftbench.io.downloads import fetched, is_web_address, missing_object, web_copy
 from shiftbench.io.hub import hub_dataset, is_hub_address
-from shiftbench.io.paths import Location, is_object, place
+from shiftbench.io.paths import Location, forget_open_objects, is_object, place
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
 from shiftbench.labels.space import AskedSpace
 from shiftbench.registry import Registry
@@ -177,6 +177,7 @@ def listed_path(path: str | Location) -> Location:
     if not is_object(location):
         return location
     local_copy.cache_clear()  # what was fetched may have changed since
+    forget_open_objects()
     return location.as_listed_now()
 
 

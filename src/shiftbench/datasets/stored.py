@@ -42,7 +42,7 @@ _THREADS = min(8, (os.cpu_count() or 1) + 2)
 #: Objects fetched concurrently: the network is the bottleneck, not the processor.
 _REQUESTS = 16
 #: A file changed more recently may change again within the clock's resolution: its hash is not cached.
-_SETTLED_NS = 2_000_000_000
+SETTLED_NS = 2_000_000_000
 #: Errors that are the file's; others (too many open files, a disk or server that fails) say nothing about it.
 _FILE_ERRORS = (
     errno.ENOENT,
@@ -390,7 +390,7 @@ def _digest(root: str, listed: ObjectPath | None, name: str, cache: HashCache) -
             expected=f"{stamp[0]} bytes, its size",
             hint="rerun when it is complete",
         )
-    settled = time.time_ns() - max(stamp[1:]) > _SETTLED_NS
+    settled = time.time_ns() - max(stamp[1:]) > SETTLED_NS
     return FileDigest(digest, stamp if settled else None, from_cache=False)
 
 

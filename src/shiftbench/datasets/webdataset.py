@@ -1,28 +1,37 @@
 """WebDataset shards: tar files whose members ``key.jpg``, ``key.cls`` make up a sample.
 
-The headers are scanned once; images are then read at their offsets, in any order and by any number of
-threads. Nothing is extracted, so a member's name never becomes a path. Shards in an object store are copied to the
-cache, once on each machine that reads them.
+The headers are scanned once, and what they say is kept in the cache; images are then read at their offsets, in any
+order and by any number of threads. Nothing is extracted, so a member's name never becomes a path. A shard in an object
+store is fetched once, for the scan, which also hashes its images; after that each image is a request for its bytes, and
+no copy of the shard stays on the machine.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import tarfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.datasets.base import DatasetKind, counted_remarks, entry_names
 from shiftbench.datasets.images import bad_image
-from shiftbench.datasets.stored import EncodedDataset
+from shiftbench.datasets.stored import SETTLED_NS, EncodedDataset, digest_bytes
 from shiftbench.errors import DatasetError, listed, raising
 from shiftbench.grouping import repeated
-from shiftbench.io.atomic import parse_json
-from shiftbench.io.cache import local_copy
-from shiftbench.io.paths import Location, place
+from shiftbench.io.atomic import parse_json, write_bytes
+from shiftbench.io.cache import cache_folder, mark_used, trim_cache
+from shiftbench.io.hashing import digest
+from shiftbench.io.paths import Location, UnwritableError, is_object, place
+from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import AskedSpace, LabelSpace
 
@@ -32,6 +41,10 @@ JSON_FIELDS = ("label", "cls", "class", "target", "class_id", "wnid")
 #: The file name up to the first dot is the key, the rest is the extension.
 _MEMBER = re.compile(r"((?:.*/)?[^/.]+)\.([^/]+)")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+#: Part of the name of a kept index; another number after each change of what an index holds.
+_INDEX_VERSION = 1
+#: Objects that are fetched and scanned at a time; each takes the space of a shard on the disk meanwhile.
+_FETCHED_AT_ONCE = 4
 
 
 class Extent(NamedTuple):
@@ -49,10 +62,24 @@ class ShardSample(NamedTuple):
     """A sample with an image: where its image is, and what its other members say about it."""
 
     key: str
-    shard: int
     image: Extent
     label: str | None
     metadata: dict[str, object]
+    #: Of the image; empty in shards on a disk, whose images are hashed when somebody asks.
+    digest: bytes = b""
+
+
+class ShardIndex(msgspec.Struct, frozen=True):
+    """What a scan of a shard found."""
+
+    samples: list[ShardSample]
+    #: All endings of members, for an error that says what the shards hold.
+    endings: list[str]
+    #: Keys of the samples that have no image, or more than one.
+    without_image: list[str]
+    with_several_images: list[str]
+    #: Whether the archive has an end.
+    complete: bool
 
 
 class WebDataset(EncodedDataset):
@@ -67,6 +94,8 @@ class WebDataset(EncodedDataset):
         labels: Sequence[int],
         images: Sequence[tuple[int, int, int]],
         metadata: Mapping[str, Sequence[object]],
+        digests: Sequence[bytes] = (),
+        index_files: Sequence[Path] = (),
     ) -> None:
         self.name = name
         self.space = space
@@ -75,13 +104,32 @@ class WebDataset(EncodedDataset):
         self.labels = np.asarray(labels, dtype=np.int32)
         self._images = np.asarray(images, dtype=np.int64).reshape(-1, 3)
         self.metadata = dict(metadata)
+        #: The digests of all images, (images, bytes), if the scan has hashed them.
+        self._scanned_digests: NDArray[np.uint8] | None = None
+        if digests:
+            self._scanned_digests = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
+        #: What the cache keeps about the shards.
+        self._index_files = list(index_files)
+
+    def _hash(self, indices: Sequence[int]) -> list[bytes]:
+        if self._scanned_digests is None:
+            return super()._hash(indices)
+        return [self._scanned_digests[index].tobytes() for index in indices]
+
+    def _forget_digests(self, indices: Sequence[int]) -> None:
+        for file in self._index_files:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
 
     def _bytes(self, index: int) -> bytes:
         number, offset, size = self._images[index].tolist()
         shard = self.shards[number]
         try:
-            with local_copy(shard).open("rb") as file:
-                data = _slice(file, Extent(offset, size))
+            if is_object(shard):
+                data = shard.read_range(offset, size)
+            else:
+                with shard.open("rb") as file:
+                    data = _slice(file, Extent(offset, size))
         except OSError as error:
             raise bad_image(self.ids[index], f"the shard can't be read ({error})") from error
         if len(data) != size:
@@ -103,38 +151,62 @@ def open_webdataset(
     ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
     """
     shards = find_shards(path)
-    scan = _Scan(image, label)
-    for number, shard in enumerate(map(local_copy, shards)):
-        scan.add(number, shard)
-    samples = scan.samples
-    endings = f"members with the endings {', '.join(sorted(scan.endings)) or 'none'}"
+    scanner = _Scanner(image, label)
+    threads = _FETCHED_AT_ONCE if is_object(shards[0]) else 1
+    indexes = on_threads(scanner.index, shards, threads)
+    samples: list[ShardSample] = []
+    members: list[tuple[int, int, int]] = []
+    for number, index in enumerate(indexes):
+        samples += index.samples
+        members += [(number, *sample.image) for sample in index.samples]
+    endings: set[str] = set()
+    for index in indexes:
+        endings.update(index.endings)
+    found = f"members with the endings {', '.join(sorted(endings)) or 'none'}"
     if not samples:
         raise DatasetError(
             f"no images in {len(shards)} shards",
-            found=endings,
+            found=found,
             expected=f"members with the ending {image or ', '.join(IMAGE_ENDINGS[:4])}",
         )
     classes = {sample.label for sample in samples if sample.label is not None}
     if not classes:
-        raise DatasetError(f"no labels in {len(shards)} shards", found=endings, expected=".cls or .json with a label")
-    target, index = recognise_folders(classes, space)
-    name = name or shards[0].parent.resolve().name
-    ids = _unique_ids(samples, shards)
-    labels = [-1 if sample.label is None else index[sample.label] for sample in samples]
-    members = [(sample.shard, *sample.image) for sample in samples]
-    dataset = WebDataset(name, target, shards, ids, labels, members, _metadata_columns(samples))
-    incomplete = [shard.name for shard in shards if not _has_end(shard)]
-    remarks = {
-        "samples are ignored, which have no image": scan.without_image,
-        "samples have several images, of which one is used": scan.with_several_images,
-        "shards lack the end of an archive and may be cut short": incomplete,
-    }
-    dataset.remarks = counted_remarks(remarks)
+        raise DatasetError(f"no labels in {len(shards)} shards", found=found, expected=".cls or .json with a label")
+    target, class_numbers = recognise_folders(classes, space)
+    dataset = WebDataset(
+        name or shards[0].parent.resolve().name,
+        target,
+        shards,
+        _unique_ids(samples, members, shards),
+        [-1 if sample.label is None else class_numbers[sample.label] for sample in samples],
+        members,
+        _metadata_columns(samples),
+        [sample.digest for sample in samples] if all(sample.digest for sample in samples) else (),
+        scanner.index_files,
+    )
+    dataset.remarks = counted_remarks(_remarks(shards, indexes))
     return dataset
 
 
-class _Scan:
-    """Collects the samples of shards, one shard after another.
+def _remarks(shards: Sequence[Location], indexes: Sequence[ShardIndex]) -> dict[str, list[str]]:
+    """What is odd about the shards, with the names of samples or shards."""
+    without_image: list[str] = []
+    with_several_images: list[str] = []
+    incomplete: list[str] = []
+    for shard, index in zip(shards, indexes, strict=True):
+        without_image += index.without_image
+        with_several_images += index.with_several_images
+        if not index.complete:
+            incomplete.append(shard.name)
+    return {
+        "samples are ignored, which have no image": without_image,
+        "samples have several images, of which one is used": with_several_images,
+        "shards lack the end of an archive and may be cut short": incomplete,
+    }
+
+
+class _Scanner:
+    """Scans shards, or takes from the cache what an earlier scan found.
 
     Args:
         image: Ending of the images; any of ``IMAGE_ENDINGS`` if None.
@@ -142,36 +214,90 @@ class _Scan:
     """
 
     def __init__(self, image: str | None, label: str | None) -> None:
+        self.image = image
         self.label = label
         self.image_endings = (image.lstrip("."),) if image else IMAGE_ENDINGS
-        self.samples: list[ShardSample] = []
-        #: All endings of members, for an error that says what the shards hold.
-        self.endings: set[str] = set()
-        #: Keys of the samples that have no image, or more than one.
-        self.without_image: list[str] = []
-        self.with_several_images: list[str] = []
+        #: The files of the cache that were read or written.
+        self.index_files: list[Path] = []
 
-    def add(self, number: int, shard: Path) -> None:
+    def index(self, shard: Location) -> ShardIndex:
+        """What a shard holds, from the cache if it has not changed since it was scanned."""
+        file = self._index_file(shard)
+        if file is not None:
+            self.index_files.append(file)
+            with suppress(OSError, msgspec.MsgspecError):  # A missing or damaged file is written anew.
+                index = msgspec.json.decode(file.read_bytes(), type=ShardIndex)
+                mark_used(file)
+                return index
+        with _on_disk(shard) as path:
+            index = self._scanned(path, hashed=is_object(shard))
+        if file is not None:
+            with suppress(OSError, UnwritableError):  # A cache that cannot be written only costs time.
+                write_bytes(file, msgspec.json.encode(index))
+        return index
+
+    def _index_file(self, shard: Location) -> Path | None:
+        """Where the index of a shard is kept; None if the shard may change without another stamp, or without cache."""
+        if is_object(shard):
+            location = str(shard)
+            state = shard.stat()
+            stamp = (state.st_size, state.st_mtime_ns, 0)
+        else:
+            location = str(shard.resolve())
+            status = shard.stat()
+            stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if time.time_ns() - max(stamp[1:]) <= SETTLED_NS:
+            return None
+        try:
+            folder = cache_folder("shards")
+        except OSError:  # The home folder is read-only.
+            return None
+        key = digest("shard", _INDEX_VERSION, location, list(stamp), self.image or "", self.label or "")
+        return folder / f"{key}.json"
+
+    def _scanned(self, shard: Path, *, hashed: bool) -> ShardIndex:
+        samples: list[ShardSample] = []
+        endings: set[str] = set()
+        without_image: list[str] = []
+        with_several_images: list[str] = []
         with shard.open("rb") as file:
             for key, members in _scan(shard):
-                self.endings.update(members)
+                endings.update(members)
                 images = [members[ending] for ending in self.image_endings if ending in members]
                 if not images:
-                    self.without_image.append(key)
+                    without_image.append(key)
                     continue
                 if len(images) > 1:
-                    self.with_several_images.append(key)
+                    with_several_images.append(key)
                 label, metadata = _record(file, key, members, self.label)
-                self.samples.append(ShardSample(key, number, images[0], label, metadata))
+                image_digest = digest_bytes(_slice(file, images[0])) if hashed else b""
+                samples.append(ShardSample(key, images[0], label, metadata, image_digest))
+        return ShardIndex(samples, sorted(endings), without_image, with_several_images, _has_end(shard))
 
 
-def _unique_ids(samples: Sequence[ShardSample], shards: Sequence[Location]) -> list[str]:
+@contextmanager
+def _on_disk(shard: Location) -> Iterator[Path]:
+    """The shard itself or, for one in an object store, a copy that is removed again."""
+    if not is_object(shard):
+        yield shard
+        return
+    trim_cache()
+    with TemporaryDirectory(dir=cache_folder("shards")) as folder:
+        copy = Path(folder) / shard.name
+        with shard.open("rb") as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 22)
+        yield copy
+
+
+def _unique_ids(
+    samples: Sequence[ShardSample], members: Sequence[tuple[int, int, int]], shards: Sequence[Location]
+) -> list[str]:
     """The keys of the samples; a key that occurs in several shards is preceded by the name of its shard."""
     shared_keys = set(repeated(sample.key for sample in samples))
     ids = []
-    for sample in samples:
+    for sample, (shard, _, _) in zip(samples, members, strict=True):
         if sample.key in shared_keys:
-            ids.append(f"{shards[sample.shard].stem}/{sample.key}")
+            ids.append(f"{shards[shard].stem}/{sample.key}")
         else:
             ids.append(sample.key)
     shared_ids = repeated(ids)
@@ -280,9 +406,8 @@ def _scan(shard: Path) -> Iterator[tuple[str, Members]]:
         yield current, members
 
 
-def _has_end(shard: Location) -> bool:
+def _has_end(path: Path) -> bool:
     """Whether an archive ends with a block of zeros; one that was cut between two members does not."""
-    path = local_copy(shard)
     last_block = Extent(max(0, path.stat().st_size - 512), 512)
     with path.open("rb") as file:
         return not any(_slice(file, last_block))

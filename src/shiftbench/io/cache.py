@@ -39,6 +39,7 @@ _KINDS = (
     "objects",
     "onnx",
     "packages",
+    "shards",
 )
 #: Bytes that the cache may hold unless the user states otherwise.
 _DEFAULT_LIMIT = 100_000_000_000

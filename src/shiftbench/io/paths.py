@@ -449,6 +449,15 @@ class ObjectPath:
         with file:
             return io.BytesIO(self._ask(lambda store, key: file.read()))
 
+    def read_range(self, start: int, size: int) -> bytes:
+        """``size`` bytes from ``start`` on, fewer if the object ends before; one request, but for the first of it."""
+
+        def read(store: FileSystem, key: str) -> bytes:
+            data: bytes = _opened_object(self._scheme, key, os.getpid()).read_at(size, start)
+            return data
+
+        return self._ask(read)
+
     def upload(self, file: Path) -> None:
         """Upload a local file; it becomes visible only when complete.
 
@@ -551,6 +560,17 @@ def _state(info: Any) -> ObjectState | None:
         return _FOLDER
     # The time is at least one nanosecond, as an empty object without a date would otherwise equal a folder.
     return ObjectState(info.size, info.mtime_ns or 1)
+
+
+@lru_cache(maxsize=256)
+def _opened_object(scheme: str, key: str, process: int) -> Any:
+    """An object that stays open, so that its size is asked for once; any number of threads may read it."""
+    return _file_system(scheme, key.split("/")[0], process).open_input_file(key)
+
+
+def forget_open_objects() -> None:
+    """The next range is read of the objects as they are then: they may have been replaced."""
+    _opened_object.cache_clear()
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shiftbench.datasets import webdataset
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import describe_path, inspect_data, open_dataset
 from shiftbench.datasets.manifest import open_manifest
@@ -171,7 +173,7 @@ def test_a_tree_is_listed_once_and_each_picture_fetched_once(bucket: Bucket, tmp
 def test_unchanged_objects_are_not_fetched_again_for_the_fingerprint(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shiftbench.datasets.stored._SETTLED_NS", -(10**18))
+    monkeypatch.setattr("shiftbench.datasets.stored.SETTLED_NS", -(10**18))
     url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=4), "photos")
     first = open_dataset(url, space=COLOURS).fingerprint
     before = len(bucket.server.requests())
@@ -191,15 +193,49 @@ def test_folders_that_a_console_made_change_nothing(bucket: Bucket, tmp_path: Pa
     same(open_dataset(tmp_path / "photos", space=COLOURS), open_dataset(url, space=COLOURS))
 
 
-def test_shards_are_copied_once(bucket: Bucket, tmp_path: Path) -> None:
+def test_shards_are_fetched_once_and_then_read_by_ranges(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webdataset, "SETTLED_NS", -(10**18))  # Objects that were just written count as settled.
     shards(tmp_path)
     url = bucket.put_folder(tmp_path / "tars", "tars")
+    here = open_dataset(tmp_path / "tars", space=COLOURS)
+    whole = re.compile(rf"GET /{bucket.name}/tars/s-0\.tar HTTP/1\.1[^ ]* 200")
+    ranges = re.compile(rf"GET /{bucket.name}/tars/s-0\.tar HTTP/1\.1[^ ]* 206")
+    logs = []
     for _ in range(2):
+        before = len(bucket.server.log.read_text())
         dataset = open_dataset(url, space=COLOURS)
-        assert dataset.fingerprint and dataset.read(3).pixels.size
-        local_copy.cache_clear()  # as in another process
-    fetched = [line for line in bucket.server.requests() if line == f"GET /{bucket.name}/tars/s-0.tar"]
-    assert len(fetched) == 1
+        assert dataset.fingerprint == here.fingerprint
+        for number in (3, 0, 1):
+            assert np.array_equal(dataset.read(number).pixels, here.read(number).pixels)
+        logs.append(_without_colours(bucket.server.log.read_text()[before:]))
+    fetched = [len(whole.findall(log)) + len(ranges.findall(log)) for log in logs]
+    # The second start asks for three images and nothing else; neither leaves a copy.
+    assert len(ranges.findall(logs[1])) == 3 and fetched[1] == 3 and fetched[0] <= 5
+    kept = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert len(kept) == 4 and all(name.endswith(".json") for name in kept)  # the indexes of both places
+
+
+def _without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_an_image_that_changes_in_a_shard_is_noticed(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webdataset, "SETTLED_NS", -(10**18))
+    shards(tmp_path)
+    url = bucket.put_folder(tmp_path / "tars", "tars")
+    dataset = open_dataset(url, space=COLOURS)
+    assert dataset.fingerprint
+    content = bytearray((tmp_path / "tars" / "s-0.tar").read_bytes())
+    with tarfile.open(tmp_path / "tars" / "s-0.tar") as archive:
+        image = next(member for member in archive if member.name.endswith("png"))
+    content[image.offset_data + image.size // 2] ^= 255
+    bucket.put("tars/s-0.tar", bytes(content))
+    with pytest.raises(DatasetError, match="changed or vanished"):
+        dataset.read(0)
 
 
 def test_a_shard_that_was_replaced_is_fetched_again(bucket: Bucket, tmp_path: Path) -> None:
