@@ -37,6 +37,7 @@ _FREE = (
     "data.memory_gb",
     "train.checkpoint_seconds",
     "train.log_seconds",
+    "train.rank_timeout",
 )
 
 
@@ -225,6 +226,8 @@ class Train(Struct, frozen=True):
     checkpoint_seconds: NonNegative = 300.0
     #: Seconds between lines about loss and speed within an epoch, on the terminal and to the trackers; 0: none.
     log_seconds: NonNegative = 60.0
+    #: Seconds after which ranks no longer wait for one that does not answer, because its machine has vanished.
+    rank_timeout: Annotated[float, Meta(gt=0)] = 1800.0
 
 
 class Recipe(Struct, frozen=True):

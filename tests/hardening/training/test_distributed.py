@@ -31,6 +31,7 @@ from shiftbench.reports.page.sections.training import read_log
 from tests import processes
 from tests.hardening.training.conftest import same_weights, steps_of
 from tests.hardening.training.kill_target import run
+from tests.hosts import host
 
 Tiny = Callable[..., Recipe]
 TARGET = Path(__file__).with_name("kill_target.py")
@@ -99,6 +100,38 @@ def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(start: An
             assert ours[key] == pytest.approx(theirs[key], rel=1e-6)
         for key in ("accuracy", "validation_accuracy", "validation_top5"):
             assert ours[key] == theirs[key]
+
+
+@pytest.mark.soak
+@pytest.mark.reliability("kills")
+def test_a_host_that_vanishes_ends_the_other_and_the_run_resumes(tiny: Tiny, tmp_path: Path) -> None:
+    """Its cable is cut before its rank is killed, so that no connection is closed."""
+    changes = ("train.epochs=3", "train.checkpoint_seconds=0", "train.splits=2", "data.sample=70")
+    recipe = tiny(*changes, "train.rank_timeout=30")
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
+    with host() as there, socket.socket() as free:
+        free.bind((there.here, 0))
+        shared = os.environ | {"MASTER_ADDR": there.here, "MASTER_PORT": str(free.getsockname()[1])}
+        shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
+        free.close()
+        words = [sys.executable, str(TARGET), str(tmp_path / "recipe.toml"), str(tmp_path / "ranks")]
+        first = subprocess.Popen(words, env=shared | {"RANK": "0", "GLOO_SOCKET_IFNAME": there.cable})
+        second = subprocess.Popen(there.command(*words), env=shared | {"RANK": "1", "GLOO_SOCKET_IFNAME": "far"})
+        deadline = time.monotonic() + WAIT
+        while not len(read_log(tmp_path / "ranks")):
+            assert first.poll() is None and second.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        there.cut()
+        second.kill()
+        assert second.wait(WAIT) and first.wait(WAIT) == 1
+    error = Path(f"{tmp_path / 'ranks'}.error0").read_text()
+    assert "another rank has ended" in error and "it resumes" in error
+    assert not (tmp_path / "ranks" / "classifier.json").exists()
+    # The rest on one machine, which another timeout does not change.
+    held_out = sample(open_named("cifar-10-test"), 51)
+    train(tiny(*changes), tmp_path / "ranks", name="killed", progress=False, validation=held_out)
+    train(tiny(*changes), tmp_path / "alone", progress=False, validation=held_out)
+    assert same_weights(tmp_path / "ranks", tmp_path / "alone")
 
 
 @pytest.mark.slow

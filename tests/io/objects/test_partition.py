@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
 import pytest
 
 from tests import processes
+from tests.hosts import Host, host
 from tests.io.objects.server import credentials
 from tests.runs.helpers import colour_folder
 from tests.runs.kill_target import evaluate_slowly
@@ -26,68 +25,12 @@ CUT_SECONDS = 12
 BUCKET = "far-away"
 
 
-@dataclass(frozen=True)
-class Host:
-    """A network namespace with one end of a cable, whose other end is here."""
-
-    name: str
-    cable: str
-    address: str
-
-    def cut(self) -> None:
-        _ip("link", "set", self.cable, "down")
-
-    def mend(self) -> None:
-        _ip("link", "set", self.cable, "up")
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-@contextmanager
-def host() -> Iterator[Host]:
-    """A host with delay and loss on its cable, where the kernel can do that; skips the test if there are no hosts."""
-    if shutil.which("ip") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need root and iproute2")
-    number = os.getpid() % 250
-    there = Host(f"sb{os.getpid()}", f"sb{os.getpid()}a", f"10.217.{number}.2")
-    try:
-        _ip("netns", "add", there.name)
-    except subprocess.CalledProcessError:
-        pytest.skip("network namespaces are not allowed here")
-    try:
-        _ip("link", "add", there.cable, "type", "veth", "peer", "name", "far", "netns", there.name)
-        _ip("addr", "add", f"10.217.{number}.1/24", "dev", there.cable)
-        _ip("link", "set", there.cable, "up")
-        _ip("-n", there.name, "addr", "add", f"{there.address}/24", "dev", "far")
-        _ip("-n", there.name, "link", "set", "far", "up")
-        _ip("-n", there.name, "link", "set", "lo", "up")
-        slow = ["tc", "qdisc", "add", "dev", there.cable, "root", "netem", "delay", "20ms", "loss", "1%"]
-        subprocess.run(slow, check=False, capture_output=True)
-        yield there
-    finally:
-        _ip("netns", "del", there.name)
-
-
 @contextmanager
 def store_on(there: Host, folder: Path) -> Iterator[str]:
     """The endpoint of an S3 server that runs on a host."""
-    command = [
-        "ip",
-        "netns",
-        "exec",
-        there.name,
-        sys.executable,
-        "-m",
-        "moto.server",
-        "-H",
-        there.address,
-        "-p",
-        "5000",
-    ]
+    command = there.command(sys.executable, "-m", "moto.server", "-H", there.address, "-p", "5000")
     with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(["ip", "netns", "exec", there.name, *command], stdout=log, stderr=log)
+        server = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         limit = time.monotonic() + 300
         while time.monotonic() < limit:

@@ -15,10 +15,11 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
 from torch.distributed import DistError, all_reduce
@@ -46,7 +47,7 @@ _LOST = "if another rank was killed or its machine is gone, rerun the same comma
 class Devices:
     """This rank's device, and what it shares with the other ranks."""
 
-    def __init__(self, device: str, precision: str) -> None:
+    def __init__(self, device: str, precision: str, rank_timeout: float = 1800.0) -> None:
         if precision == "auto":
             precision = _native_precision(device)
         # Accelerate keeps its state for the whole process, in which an earlier run may have had another device.
@@ -56,11 +57,15 @@ class Devices:
         AcceleratorState._reset_state(reset_partial_state=True)
         # Buffers are averaged below: the default would copy rank 0's batch norm statistics over the others'.
         buffers = DistributedDataParallelKwargs(broadcast_buffers=False)
+        # A host that vanishes closes no connection: only the time tells that its ranks are gone.
+        waiting = InitProcessGroupKwargs(timeout=timedelta(seconds=rank_timeout))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "OMP_NUM_THREADS")
             emulated = precision == "float16" and device == "cpu"
             mixed = "no" if emulated else _PRECISIONS[precision]
-            self.accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed, kwargs_handlers=[buffers])
+            self.accelerator = Accelerator(
+                cpu=device == "cpu", mixed_precision=mixed, kwargs_handlers=[buffers, waiting]
+            )
         if emulated:
             # Accelerate refuses float16 without a GPU; torch has it for CPUs, with loss scaling, slow but the same.
             self.accelerator.state._mixed_precision = "fp16"

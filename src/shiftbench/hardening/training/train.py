@@ -76,7 +76,7 @@ def train(
     check_recipe(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     inside(folder / TOP / "weights", folder)  # Checkpoints are written there, and removed in the end.
-    devices = Devices(torch_device(device), recipe.train.precision)
+    devices = Devices(torch_device(device), recipe.train.precision, recipe.train.rank_timeout)
     if recipe.train.splits == 1:
         # One part per device, or as many as the run was begun with: it may go on with more or fewer devices.
         splits = devices.world
