@@ -601,6 +601,9 @@ def experiment_command(
     out: Annotated[Path | None, "-o", "Folder of the runs (default: experiments/NAME-SCALE)."] = None,
     workspace: Annotated[Path | None, "-w", "Workspace of the predictions (default: OUT/workspace)."] = None,
     change: Change = None,
+    devices: Annotated[
+        int, {"min": 1, "metavar": "N"}, "GPUs per run (processes where there is none); each batch has as many parts."
+    ] = 1,
     *,
     where: ExecutorOptions,
     shown: OutputOptions,
@@ -610,8 +613,8 @@ def experiment_command(
 
     Prints tables: accuracy without and under shift, effective and relative robustness of every intervention, with
     confidence intervals over images and the spread over seeds, and verdicts on the papers' hypotheses. After an
-    interruption, rerun the same command: it resumes. Each worker trains one run, on one core or on a GPU of its own,
-    in processes or on a Ray cluster; the numbers do not depend on the workers.
+    interruption, rerun the same command: it resumes. Each worker trains one run, on one core or on a GPU of its own
+    (several with --devices), in processes or on a Ray cluster; the numbers do not depend on the workers.
 
     \b
     Examples:
@@ -636,9 +639,10 @@ def experiment_command(
             workspace=workspace,
             changes=change or [],
             executor=where.executor(),
+            devices=devices,
             level=shown.level,
             progress=not shown.quiet,
-            command=_experiment_text(name, scale, seeds, data or [], labels, change or []),
+            command=_experiment_text(name, scale, seeds, data or [], labels, devices, change or []),
         )
     print_warnings(warned)
     report = experiment_table(study)
@@ -652,7 +656,7 @@ def experiment_command(
 
 
 def _experiment_text(
-    name: str, scale: str, seeds: int | None, data: list[str], labels: str | None, changes: list[str]
+    name: str, scale: str, seeds: int | None, data: list[str], labels: str | None, devices: int, changes: list[str]
 ) -> str:
     """The command that reproduces the tables; local paths are replaced by FOLDER."""
     words = ["--scale", scale]
@@ -663,6 +667,8 @@ def _experiment_text(
         words += ["--data", f"{role}=FOLDER" if equals else "FOLDER"]
     if labels is not None:
         words += ["--labels", labels]
+    if devices > 1:
+        words += ["--devices", str(devices)]
     for change in changes:
         words += ["--set", change]
     return shell_command("experiment", name, *words)

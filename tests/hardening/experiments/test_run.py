@@ -17,17 +17,20 @@ from msgspec import structs
 from PIL import Image
 
 from shiftbench.errors import LabelError, SettingError, ShiftbenchError, UnknownNameError
-from shiftbench.hardening.errors import RecipeError, TrainingError
+from shiftbench.hardening.errors import BusyError, RecipeError, TrainingError
 from shiftbench.hardening.experiments.base import (
     Experiment,
     ExperimentPart,
     ExperimentScale,
     Variant,
     load_experiment,
+    plan_runs,
 )
+from shiftbench.hardening.experiments.ranks import _visible, free_gpus, train_on_devices
 from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.run import _own_device, run_experiment
 from shiftbench.hardening.recipe import builtin_names
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.ray_executor import RayExecutor
@@ -101,6 +104,51 @@ def test_runs_at_the_same_time_train_on_different_gpus(monkeypatch: pytest.Monke
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with _own_device() as only:
         assert only == "auto"
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:.*at chance level")
+def test_a_run_on_two_devices_has_the_weights_of_one_with_two_parts(tmp_path: Path) -> None:
+    weights = []
+    for devices in (1, 2):
+        study = run_experiment(
+            SMALLEST,
+            scale="tiny",
+            out=tmp_path / str(devices),
+            changes=["train.splits=2"],
+            devices=devices,
+            executor=ThreadExecutor(1),
+            progress=False,
+        )
+        weights.append([(run.folder / "model.safetensors").read_bytes() for run in study.runs])
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.soak
+def test_a_rank_that_fails_is_the_problem_of_its_run(tmp_path: Path) -> None:
+    (run,) = plan_runs(structs.replace(SMALLEST, variants=SMALLEST.variants[:1]), "tiny", tmp_path)
+    with pytest.raises(TrainingError, match=r"rank [01] failed"):
+        train_on_devices(run, str(tmp_path / "nowhere"), 2, lambda epochs: None, wait=True)
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
+    (run,) = plan_runs(structs.replace(SMALLEST, variants=SMALLEST.variants[:1]), "tiny", tmp_path)
+    run.folder.mkdir(parents=True)
+    with file_lock(run.folder / ".lock", wait=False), pytest.raises(BusyError):
+        train_on_devices(run, "cifar-10-train", 2, lambda epochs: None, wait=False)
+
+
+def test_gpus_of_several_devices_are_those_that_the_process_sees(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,7")
+    with free_gpus(1) as taken, free_gpus(2) as gpus, free_gpus(1) as none:
+        assert (taken, gpus, none) == ([0], [1, 2], [])
+        assert _visible(gpus) == ["5", "7"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert _visible([1, 2]) == ["1", "2"]
 
 
 def test_what_is_missing_is_said_before_anything_is_trained(tmp_path: Path) -> None:

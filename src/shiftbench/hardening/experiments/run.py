@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from shiftbench.datasets import named_datasets
 from shiftbench.errors import MissingClassesError, SettingError
 from shiftbench.extend.datasets import FOLDERS, find_label_space, open_splits, protocols
 from shiftbench.extend.errors import argument, check_names, listed
-from shiftbench.extend.io import Location, cache_folder, file_lock
+from shiftbench.extend.io import Location
 from shiftbench.extend.jobs import add_tracebacks, one_torch_thread, retry_hint, worker_count
 from shiftbench.extend.metrics import ALEXNET
 from shiftbench.extend.settings import Data
@@ -32,6 +32,7 @@ from shiftbench.extend.tables import read_log
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
 from shiftbench.hardening.experiments.base import Experiment, ExperimentPart, PlannedRun, load_experiment, plan_runs
+from shiftbench.hardening.experiments.ranks import free_gpus, train_on_devices
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.data import check_training_data, prepare_training
@@ -47,10 +48,15 @@ class _Training(Job[int]):
     runs: tuple[PlannedRun, ...]
     #: The training data of each part.
     data: tuple[str | Dataset, ...]
+    #: The number of devices that each run is trained on.
+    devices: int = 1
 
     def compute(self, item: int, advance: Advance, *, wait: bool) -> list[Problem] | None:
         run = self.runs[item]
         try:
+            if self.devices > 1:
+                train_on_devices(run, self.data[run.part], self.devices, advance, wait=wait)
+                return []
             with one_torch_thread(), _own_device() as device:
                 train(
                     run.recipe,
@@ -72,12 +78,8 @@ class _Training(Job[int]):
 @contextmanager
 def _own_device() -> Iterator[str]:
     """The first GPU on which no other run of this machine trains; the default device if none is free."""
-    with ExitStack() as held:
-        for number in range(torch.cuda.device_count()):
-            if held.enter_context(file_lock(cache_folder("hardening", "gpus") / f"{number}.lock", wait=False)):
-                yield f"cuda:{number}"
-                return
-        yield "auto"
+    with free_gpus(1) as gpus:
+        yield f"cuda:{gpus[0]}" if gpus else "auto"
 
 
 def run_experiment(
@@ -91,6 +93,7 @@ def run_experiment(
     workspace: str | Location | None = None,
     changes: Sequence[str] = (),
     executor: Executor | None = None,
+    devices: int = 1,
     level: float = 0.95,
     progress: bool = True,
     command: str = "",
@@ -111,6 +114,8 @@ def run_experiment(
         workspace: Workspace of the predictions; default: in the folder of the runs.
         changes: Changes to every recipe: ``"train.epochs=3"``.
         executor: Trains the runs, by default in processes of this machine, and evaluates them.
+        devices: GPUs per run, or processes where there is no GPU. As in ``harden train``, each batch is divided into as
+            many parts, which is a change of the recipe: ``train.splits``.
         level: Confidence level.
         progress: Whether progress bars are shown.
         command: The command that reproduces the study, for its page.
@@ -124,6 +129,8 @@ def run_experiment(
         folder = Path(out)
     sources = tuple(_training_data(experiment.name, part, data) for part in experiment.parts)
     recipe_changes = list(changes)
+    if devices > 1:
+        recipe_changes.insert(0, f"train.splits={devices}")
     if labels is not None:
         recipe_changes.append(f"data.labels={labels}")
     runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=recipe_changes)
@@ -150,7 +157,7 @@ def run_experiment(
         )
         _rehearse(evaluation, training_space)
         evaluations.append(evaluation)
-    _train_all(runs, sources, executor, progress)
+    _train_all(runs, sources, executor, devices, progress)
     evaluated = []
     for number, evaluation in enumerate(evaluations):
         models = [run.spec for run in runs if run.part == number]
@@ -308,6 +315,7 @@ def _train_all(
     runs: Sequence[PlannedRun],
     data: tuple[str | Dataset, ...],
     executor: Executor | None,
+    devices: int,
     progress: bool,
 ) -> None:
     """Trains every run that is not finished; raises one error about all runs that failed, after the others."""
@@ -322,8 +330,8 @@ def _train_all(
     total = sum(run.recipe.train.epochs for run in runs)
     remaining = sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in unfinished)
     with progress_bar("training (epochs)", total, total - remaining, show=progress) as advance:
-        training = _Training(tuple(unfinished), data)
-        failures = _training_executor(executor).run(training, range(len(unfinished)), advance)
+        training = _Training(tuple(unfinished), data, devices)
+        failures = _training_executor(executor, devices).run(training, range(len(unfinished)), advance)
     if failures:
         causes = list(dict.fromkeys(str(failure) for failure in failures))
         error = TrainingError(
@@ -342,12 +350,13 @@ def _make_copies(runs: Sequence[PlannedRun], data: tuple[str | Dataset, ...], pr
         prepare_training(run.recipe, data[run.part], show=progress)
 
 
-def _training_executor(executor: Executor | None) -> Executor:
+def _training_executor(executor: Executor | None, devices: int) -> Executor:
     """Processes in place of threads: threads would wait for each other, since most of a step is Python code."""
     if executor is not None and not isinstance(executor, ThreadExecutor):
         return executor
     count = worker_count(None) if executor is None else executor.workers
     count = min(count, torch.cuda.device_count() or count)
+    count = max(1, count // devices)
     if count == 1:
         return ThreadExecutor(1)
     return ProcessExecutor(count)
