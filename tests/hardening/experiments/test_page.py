@@ -14,13 +14,15 @@ from shiftbench.hardening.recipe import builtin_names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text(encoding="utf-8")
 SECTIONS = {part.split("\n", 1)[0]: part for part in PAGE.split("\n## ")[1:] if "shiftbench experiment" in part}
+#: Sections about no single experiment.
+GENERAL = {"Reproducing", "What would decide"}
 
 
 def test_every_experiment_has_a_section() -> None:
-    assert set(SECTIONS) - {"Reproducing"} == set(builtin_names("experiments")) - {"hyper-parameters"}
+    assert set(SECTIONS) - GENERAL == set(builtin_names("experiments")) - {"hyper-parameters"}
 
 
-@pytest.mark.parametrize("name", sorted(set(SECTIONS) - {"Reproducing"}))
+@pytest.mark.parametrize("name", sorted(set(SECTIONS) - GENERAL))
 def test_a_section_is_of_the_present_experiment(name: str) -> None:
     """Its question, scale, seeds, variants and claims; numbers are those of the command that it names."""
     section = SECTIONS[name]
