@@ -1,7 +1,7 @@
 """AugMix in images per second against plain Pillow and timm, loaders against timm's and torchvision's, and what each
 intervention costs in training.
 
-python -m benchmarks.hardening [--quick] [--part augmix|loader|training]
+python -m benchmarks.hardening [--quick] [--part augmix|loader|storage|training]
 
 AugMix: one process and one thread each, the same photographs at 32 and 224 pixels, rounds that alternate, the best of
 each counts. Training: processor time of the quickest epoch but the first of the real loop with a ResNet-20 on real
@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +30,7 @@ from PIL import Image, ImageOps
 
 from benchmarks.page import machine, save, saved, table
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.catalogue import open_named
+from shiftbench.datasets.catalogue import open_dataset, open_named
 from shiftbench.datasets.subset import sample
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from shiftbench.hardening.augmentations.gallery import square
@@ -218,6 +220,161 @@ def loader_rates(quick: bool) -> dict[str, float]:
     return rates
 
 
+#: Photographs in the storage benchmark, and their side: about 60 kB each, as in ImageNet when it is resized.
+STORED = 2000
+STORED_SIDE = 400
+#: Rows of a Parquet row group.
+GROUPS = (100, 1000)
+
+
+def storage_rates(quick: bool) -> dict[str, dict[str, float]]:
+    """Training images per second of CPU time from one set of photographs in each kind of storage, for each loader.
+
+    ``bytes`` reads the encoded files in the order of an epoch; the others decode to batches of 224 pixels with a random
+    resized crop and a flip. All in one process and one thread, in rounds that alternate; the best round counts.
+    """
+    import torch
+
+    from shiftbench.classifiers.zoo import import_timm
+
+    import_timm()
+    torch.set_num_threads(1)
+    count = 400 if quick else STORED
+    with tempfile.TemporaryDirectory() as folder:
+        places = _store(Path(folder), count)
+        readers: dict[str, dict[str, Callable[[], int]]] = {}
+        for title, place in places.items():
+            readers[title] = _our_readers(place)
+        readers["folder"] |= _folder_readers(places["folder"])
+        readers["tar"] |= _tar_readers(places["tar"])
+        for rows in GROUPS:
+            title = _parquet_title(rows)
+            readers[title] |= _parquet_readers(places[title])
+        rates: dict[str, dict[str, float]] = {title: dict.fromkeys(epochs, 0.0) for title, epochs in readers.items()}
+        for _ in range(1 if quick else 2):
+            for title, epochs in readers.items():
+                for name, epoch in epochs.items():
+                    begin = time.process_time()
+                    images = epoch()
+                    rate = images / (time.process_time() - begin)
+                    rates[title][name] = max(rates[title][name], rate)
+                    print(f"storage: {title}, {name}: {rate:,.0f}", flush=True)
+    return rates
+
+
+def _parquet_title(rows: int) -> str:
+    return f"Parquet, row groups of {rows:,}"
+
+
+def _store(root: Path, count: int) -> dict[str, Path]:
+    """The demo's photographs, again and again, as class folders, a tar shard, and Parquet files."""
+    import pyarrow
+    import pyarrow.parquet
+
+    demo = open_named("demo")
+    encoded = []
+    for number in range(len(demo)):
+        with io.BytesIO() as file:
+            Image.fromarray(square(demo.read(number).pixels, STORED_SIDE)).save(file, "JPEG", quality=90)
+            encoded.append(file.getvalue())
+    # Two classes, so that any label space fits.
+    labels = [number % 2 for number in range(count)]
+    for number, label in enumerate(labels):
+        folder = root / "folder" / f"class-{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:05}.jpg").write_bytes(encoded[number % len(encoded)])
+    (root / "tar").mkdir()
+    with tarfile.open(root / "tar" / "photos-000000.tar", "w") as archive:
+        for number, label in enumerate(labels):
+            members = (("jpg", encoded[number % len(encoded)]), ("cls", str(label).encode()))
+            for ending, content in members:
+                entry = tarfile.TarInfo(f"{number:05}.{ending}")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    places = {"folder": root / "folder", "tar": root / "tar"}
+    images = [{"bytes": encoded[number % len(encoded)]} for number in range(count)]
+    for rows in GROUPS:
+        path = root / f"groups-{rows}.parquet"
+        table_of_images = pyarrow.table({"image": images, "label": labels})
+        pyarrow.parquet.write_table(table_of_images, path, row_group_size=rows, compression="none")
+        places[_parquet_title(rows)] = path
+    return places
+
+
+def _our_readers(place: Path) -> dict[str, Callable[[], int]]:
+    from shiftbench.hardening.recipe import load_recipe
+    from shiftbench.hardening.training.batches import Batches
+    from shiftbench.hardening.training.data import prepare_training
+
+    changes = ["data.labels=folders", "train.batch_size=32", "data.memory_gb=0"]
+    batches = Batches(*prepare_training(load_recipe("imagenet-standard", changes), str(place)), 1)
+    dataset: Any = open_dataset(str(place), space="folders")
+
+    def read_bytes() -> int:
+        order = batches.order.indices()
+        for index in order.tolist():
+            dataset._bytes(index)
+        return len(order)
+
+    return {"bytes": read_bytes, OURS: lambda: sum(len(batch.targets) for batch in batches.epoch(0))}
+
+
+def _transform() -> Any:
+    from torchvision.transforms import v2
+
+    return v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()])
+
+
+def _folder_readers(folder: Path) -> dict[str, Callable[[], int]]:
+    import torch
+    from torchvision import datasets
+
+    data = importlib.import_module("timm.data")
+    theirs = data.create_loader(
+        data.create_dataset("", str(folder)), (3, 224, 224), 32, is_training=True, num_workers=0, use_prefetcher=True,
+        color_jitter=None, interpolation="bilinear", device=torch.device("cpu"), persistent_workers=False,
+    )  # fmt: skip
+    reference = torch.utils.data.DataLoader(datasets.ImageFolder(str(folder), _transform()), 32, shuffle=True)
+    return {
+        TIMM: lambda: sum(len(labels) for _, labels in theirs),
+        "torchvision": lambda: sum(len(labels) for _, labels in reference),
+    }
+
+
+def _tar_readers(folder: Path) -> dict[str, Callable[[], int]]:
+    try:
+        webdataset: Any = importlib.import_module("webdataset")
+    except ImportError:
+        return {}
+    transform = _transform()
+    shards = [str(path) for path in sorted(folder.glob("*.tar"))]
+
+    def epoch() -> int:
+        stream = webdataset.WebDataset(shards, shardshuffle=False, empty_check=False).shuffle(1000).decode("pil")
+        stream = stream.to_tuple("jpg", "cls").map_tuple(transform, int).batched(32)
+        return sum(len(labels) for _, labels in stream)
+
+    return {"webdataset": epoch}
+
+
+def _parquet_readers(path: Path) -> dict[str, Callable[[], int]]:
+    try:
+        datasets: Any = importlib.import_module("datasets")
+    except ImportError:
+        return {}
+    transform = _transform()
+
+    def epoch() -> int:
+        rows = datasets.load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+        done = 0
+        for row in rows.shuffle(seed=0, buffer_size=1000):
+            transform(Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB"))
+            done += 1
+        return done
+
+    return {"datasets": epoch}
+
+
 def training_seconds(quick: bool) -> dict[str, tuple[float, float]]:
     """Processor time of an epoch of each intervention, and of standard training just before it: a machine that is
     shared is faster at one time than at another."""
@@ -296,9 +453,27 @@ def report(found: dict[str, Any]) -> str:
             + table(("loader", "images/s and core", "ours / it"), rows),
             f"Machine of this table: {found['loader_machine']}.",
         ]
+    if "storage" in found:
+        parts += _busy(found["load"]["storage"])
+        parts += [_storage_report(found["storage"]), f"Machine of this table: {found['storage_machine']}."]
     if "training" in found:
         parts += [*_busy(found["load"]["training"]), _training_report(found["training"], found["copies"])]
     return "\n\n".join(parts)
+
+
+def _storage_report(rates: dict[str, dict[str, float]]) -> str:
+    rows = []
+    for title, epochs in rates.items():
+        others = [f"{name} {rate:,.0f}" for name, rate in epochs.items() if name not in ("bytes", OURS)]
+        share = epochs["bytes"] / rates["tar"]["bytes"]
+        rows.append((title, f"{epochs['bytes']:,.0f}", f"{share:.2f}", f"{epochs[OURS]:,.0f}", ", ".join(others)))
+    header = ("storage", "bytes only", "of tar's", "ours to batches", "others")
+    return (
+        f"Storage: {STORED:,} JPEG photographs of {STORED_SIDE} pixels in the order of an epoch, images per second "
+        "of CPU time, one process. *Bytes only* reads the encoded images; the next columns decode them to 224 pixels "
+        "(random resized crop and flip). webdataset and datasets shuffle within a buffer of 1,000.\n\n"
+        + table(header, rows)
+    )
 
 
 def _busy(load: Sequence[float]) -> list[str]:
@@ -354,13 +529,17 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="a few seconds; the numbers are rough")
     arguments.add_argument(
-        "--part", choices=("augmix", "loader", "training"), help="only this; the rest is kept as it was"
+        "--part", choices=("augmix", "loader", "storage", "training"), help="only this; the rest is kept as it was"
     )
     chosen = arguments.parse_args()
     found: dict[str, Any] = saved("hardening") if chosen.part else {}
     load = found.setdefault("load", {})
     if chosen.part in (None, "loader"):
         found |= {"loader": loader_rates(chosen.quick), "loader_machine": machine()}
+    if chosen.part in (None, "storage"):
+        before = os.getloadavg()[0]
+        found |= {"storage": storage_rates(chosen.quick), "storage_machine": machine()}
+        load["storage"] = [before, os.getloadavg()[0]]
     if chosen.part in (None, "augmix"):
         before = os.getloadavg()[0]
         found |= {"augmix": augmix_rates(chosen.quick), "threads": thread_rates(chosen.quick)}
