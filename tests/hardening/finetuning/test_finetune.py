@@ -121,7 +121,8 @@ def test_a_module_is_hardened_compared_exported_and_resumed(photos: Path, tmp_pa
         inputs = (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25
         assert_allclose(export.scores(images), hardened.module(inputs).numpy(), atol=1e-4)
 
-    again = harden(network(), photos, tmp_path / "run", report=messages.append)
+    # The command line has 10.0 minutes where Python has 10.
+    again = harden(network(), photos, tmp_path / "run", minutes=10.0, report=messages.append)
     assert again.gains == hardened.gains and again.plan == hardened.plan
     assert messages.count(f"training Sequential-plain: {hardened.plan.epochs} epochs") == 1
     with pytest.raises(TrainingError, match="begun with"):

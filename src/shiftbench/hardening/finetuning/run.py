@@ -304,7 +304,7 @@ class _Hardening:
         """The plan of the first call, or a new one."""
         tables = {role: recipe.as_dict() for role, recipe in self.recipes.items()}
         contents = [self.own.classifier.fingerprint, identity(self.train_set), identity(self.val_set)]
-        key = digest("harden", *contents, tables, minutes)
+        key = digest("harden", *contents, tables, float(minutes))
         plan = read_plan(self.folder, key)
         if plan is not None:
             return plan
