@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
-from shiftbench.conformance import CheckResult, assert_conforms, require, requirement
+from shiftbench.conformance import CheckResult, assert_conforms, changed_generators, require, requirement
 from shiftbench.errors import MissingExtraError, ShiftError
 
 
@@ -52,3 +56,32 @@ def test_assert_conforms_names_what_is_not_met_and_nothing_else() -> None:
     text = str(raised.value)
     assert "1 of 2" in text and "is fast: too slow" in text and "9 s" in text and "hurry" in text
     assert "is good" not in text
+
+
+def _seed_torch() -> None:
+    import torch
+
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "libraries"),
+    [
+        (random.random, ["Python"]),
+        (lambda: random.seed(3), ["Python"]),
+        (lambda: np.random.seed(3), ["NumPy"]),  # noqa: NPY002
+        (lambda: np.random.default_rng(3).random(), []),
+        (_seed_torch, ["torch"]),
+    ],
+)
+def test_every_call_that_draws_or_seeds_is_noticed(function: Callable[[], object], libraries: list[str]) -> None:
+    pytest.importorskip("torch")
+    for _ in range(2):  # the second call finds the generators as the first has left them
+        assert changed_generators(function) == libraries
+
+
+def test_the_generators_are_left_as_they_were() -> None:
+    random.seed(5)
+    expected = random.Random(5).random()
+    changed_generators(lambda: random.seed(0))
+    assert random.random() == expected

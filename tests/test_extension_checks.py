@@ -70,6 +70,16 @@ def _spoils(image: Pixels, severity: float, draws: Draws) -> Pixels:
     return image
 
 
+def _seeded_noise(image: Pixels, severity: float, draws: Draws) -> Pixels:
+    np.random.seed(0)  # noqa: NPY002
+    return _global_noise(image, severity, draws)
+
+
+def _seeds_only(image: Pixels, severity: float, draws: Draws) -> Pixels:
+    random.seed(0)
+    return noisy(image, severity, draws)
+
+
 def _resizes(image: Pixels, severity: float, draws: Draws) -> Pixels:
     return noisy(image, severity, draws)[::2]
 
@@ -121,6 +131,8 @@ def test_a_sound_corruption_conforms(registered: Callable[..., None]) -> None:
         (_global_noise, "the global random numbers are left alone"),
         (_global_noise, "the same seed and id give the same pixels"),
         (_python_noise, "the global random numbers are left alone"),
+        (_seeded_noise, "the global random numbers are left alone"),
+        (_seeds_only, "the global random numbers are left alone"),
         (_resizes, "takes every severity from 1 to 5"),
         (_gives_floats, "takes every severity from 1 to 5"),
         (_square_only, "gives uint8 images of the same shape"),
@@ -285,6 +297,25 @@ def _fails_on_nothing(predictions: sb.Predictions, *, level: float = 0.95) -> sb
     return share_right(predictions, level=level)
 
 
+def _looks_further(predictions: sb.Predictions, *, level: float = 0.95) -> sb.Score:
+    """Reads five classes, though ``Needs()`` stores one."""
+    hits = (predictions.top == predictions.labels[:, None]).any(axis=1)[predictions.valid]
+    return proportion("mine", int(hits.sum()), predictions, n=len(hits), level=level)
+
+
+def _reads_scores(predictions: sb.Predictions, *, level: float = 0.95) -> sb.Score:
+    """Reads scores, though ``Needs()`` stores none."""
+    assert predictions.scores is not None
+    hits = (predictions.scores.argmax(axis=1) == predictions.labels)[predictions.valid]
+    return proportion("mine", int(hits.sum()), predictions, n=len(hits), level=level)
+
+
+def _seeds_numpy(predictions: sb.Predictions, *, level: float = 0.95) -> sb.Score:
+    """The same numbers in every call, and the same numbers for everybody else as well."""
+    np.random.seed(0)  # noqa: NPY002
+    return share_right(predictions, level=level)
+
+
 def _checked(function: MetricFunction, sizes: Sequence[int] = (18,)) -> list[CheckResult]:
     return sb.check_metric(Metric("mine", function, Needs()), sizes=sizes, replicates=60)
 
@@ -308,11 +339,20 @@ COVERS = "95% intervals hold the true value at n = 18, model right on 97%"
         (_in_percent, "the value is a number of its unit"),
         (_chance, "the same again"),
         (_spoils_labels, "the predictions are left as they are"),
+        (_looks_further, "what it declares to need is enough"),
+        (_reads_scores, "what it declares to need is enough"),
+        (_seeds_numpy, "the global random numbers are left alone"),
         (_fails_on_nothing, "without images the value is undefined"),
     ],
 )
 def test_each_broken_metric_is_caught(function: MetricFunction, requirement: str) -> None:
     assert requirement in failed(_checked(function))
+
+
+def test_a_metric_that_declares_all_that_it_reads_conforms() -> None:
+    for function, needs in [(_looks_further, Needs(top_k=5)), (_reads_scores, Needs(scores=True))]:
+        results = sb.check_metric(Metric("mine", function, needs), sizes=[100], replicates=1)
+        assert "what it declares to need is enough" not in failed(results)
 
 
 def test_an_interval_without_a_width_is_named() -> None:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from shiftbench.errors import MissingExtraError, ShiftbenchError
 __all__ = [
     "CheckResult",
     "assert_conforms",
+    "changed_generators",
     "require",
     "require_own_randomness",
     "require_same_pixels",
@@ -193,21 +196,78 @@ def require_unwrapped(function: Callable[[Pixels], Pixels]) -> None:
 
 
 def require_own_randomness(function: Callable[[], object], hint: str) -> None:
-    """Inside ``requirement``: fail if a call uses the global random numbers of Python or NumPy.
+    """Inside ``requirement``: fail if a call draws from, or seeds, the global random numbers of Python, NumPy or torch.
 
     Args:
         function: What is called.
         hint: Where its random numbers should come from.
     """
-    before = _global_states()
-    function()
-    for library, state in _global_states().items():
-        require(state == before[library], f"the global random numbers of {library} were used", hint=hint)
+    libraries = changed_generators(function)
+    require(not libraries, f"the global random numbers of {', '.join(libraries)} were used or seeded", hint=hint)
 
 
-def _global_states() -> dict[str, bytes]:
-    """The states of the generators that any code can reach."""
-    return {
-        "Python": pickle.dumps(random.getstate()),
-        "NumPy": pickle.dumps(np.random.get_state()),  # noqa: NPY002
-    }
+def changed_generators(function: Callable[[], object]) -> list[str]:
+    """The libraries whose global random numbers a call draws from, or seeds.
+
+    The call finds generators in a state that no seed leads to, so that it cannot set them to the state that they are in
+    already: a function that seeds them with the same number each time would go unnoticed otherwise.
+
+    Args:
+        function: What is called. Afterwards, the generators are in the state in which they were before.
+
+    Example:
+        >>> changed_generators(lambda: random.seed(0)), changed_generators(lambda: random.Random(0).random())
+        (['Python'], [])
+    """
+    generators = _global_generators()
+    original_states = [generator.state() for generator in generators]
+    for generator in generators:
+        generator.draw()
+    states = [generator.state() for generator in generators]
+    try:
+        function()
+        states_after = [generator.state() for generator in generators]
+    finally:
+        for generator, state in zip(generators, original_states, strict=True):
+            generator.restore(state)
+    changed: list[str] = []
+    for generator, before, after in zip(generators, states, states_after, strict=True):
+        if pickle.dumps(before) != pickle.dumps(after):
+            changed.append(generator.library)
+    return changed
+
+
+@dataclass(frozen=True)
+class _GlobalGenerator:
+    """Random numbers that any code of a process can draw and seed.
+
+    Attributes:
+        library: The library that they belong to.
+        draw: Draws one number.
+        state: The state as data that can be pickled.
+        restore: Sets the state.
+    """
+
+    library: str
+    draw: Callable[[], object]
+    state: Callable[[], Any]
+    restore: Callable[[Any], object]
+
+
+def _global_generators() -> list[_GlobalGenerator]:
+    """The generators of Python and NumPy, and that of torch where something has imported it."""
+    generators = [
+        _GlobalGenerator("Python", random.random, random.getstate, random.setstate),
+        _GlobalGenerator("NumPy", np.random.random, np.random.get_state, np.random.set_state),
+    ]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        generators.append(
+            _GlobalGenerator(
+                "torch",
+                lambda: torch.rand(1),
+                lambda: torch.get_rng_state().numpy().copy(),
+                lambda state: torch.set_rng_state(torch.from_numpy(state)),
+            )
+        )
+    return generators

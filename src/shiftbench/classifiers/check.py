@@ -12,7 +12,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.onnx_ import TOLERANCE
 from shiftbench.classifiers.options import looks_like_probabilities
-from shiftbench.conformance import CheckResult, require, requirement
+from shiftbench.conformance import CheckResult, require, require_own_randomness, requirement
 from shiftbench.datasets.samples import sample_images
 from shiftbench.labels.space import Scores
 
@@ -86,6 +86,9 @@ def _check_scores(classifier: Classifier, images: Pixels, scores: Scores, result
 def _check_batches(classifier: Classifier, images: Pixels, scores: Scores, results: list[CheckResult]) -> None:
     with requirement("the same again", results):
         _require_close(scores, classifier.scores(images.copy()), exact=True)
+    with requirement("the global random numbers are left alone", results):
+        hint = "a generator of its own with a fixed seed: np.random.default_rng(0), torch.Generator().manual_seed(0)"
+        require_own_randomness(lambda: classifier.scores(images.copy()), hint)
     with requirement("neighbours in the batch do not matter", results):
         _require_close(scores, classifier.scores(images[::-1].copy())[::-1])
     with requirement("a batch of one works", results):

@@ -694,10 +694,7 @@ def _meaning(words: set[str], space: LabelSpace, source: str) -> dict[str, int]:
             return {word: meaning[number] for word, number in whole_numbers.items()}
         if all(int(word) < len(space) for word in words):
             return {word: int(word) for word in words}
-    unknown = []
-    for word in words:
-        if word not in space and word not in unique_names and not word.isdigit():
-            unknown.append(word)
+    unknown = {word for word in words - unique_names.keys() if word not in space and not word.isdigit()}
     raise _unknown_classes(sorted(unknown or words), space, source)
 
 

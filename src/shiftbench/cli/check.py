@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,8 +49,8 @@ class ExtensionOptions:
 
     def run(self, check: Callable[..., Sequence[CheckResult]], name: str) -> None:
         """Check the extension of this name with its options, print the results, and exit with 1 if one failed."""
-        load_plugins(self.plugin)
-        print_checks(check(name, **parse_options(self.option)), self.json)
+        plugin_results = load_plugins(self.plugin)
+        print_checks([*plugin_results, *check(name, **parse_options(self.option))], self.json)
 
 
 @app.command("corruption")
@@ -86,8 +87,8 @@ def check_shift_command(
     """
     from shiftbench.settings.base import build_suite
 
-    load_plugins(plugin)
-    print_checks(sb.check_shift(build_suite(suite)[shift].shift), json)
+    plugin_results = load_plugins(plugin)
+    print_checks([*plugin_results, *sb.check_shift(build_suite(suite)[shift].shift)], json)
 
 
 @app.command("metric")
@@ -107,8 +108,8 @@ def check_metric_command(
       shiftbench check metric top1
       shiftbench check metric mine --plugin my_plugin.py --replicates 50
     """
-    load_plugins(plugin)
-    print_checks(sb.check_metric(name, replicates=replicates), json)
+    plugin_results = load_plugins(plugin)
+    print_checks([*plugin_results, *sb.check_metric(name, replicates=replicates)], json)
 
 
 @app.command("suite")
@@ -126,8 +127,9 @@ def check_suite_command(
       shiftbench check suite imagenet-c
       shiftbench check suite night --plugin my_plugin.py --data day=photos --data night=dark
     """
-    load_plugins(plugin)
-    print_checks(sb.check_suite(name, parse_data(data) if data else None, labels=labels), json)
+    plugin_results = load_plugins(plugin)
+    suite_results = sb.check_suite(name, parse_data(data) if data else None, labels=labels)
+    print_checks([*plugin_results, *suite_results], json)
 
 
 @app.command("sink")
@@ -148,7 +150,7 @@ def check_sink_command(
       shiftbench check sink tensorboard
       shiftbench check sink mine:runs --plugin my_plugin.py
     """
-    load_plugins(plugin)
+    plugin_results = load_plugins(plugin)
     # A library may keep its database open until the end of this process, and Windows removes no open file.
     with tempfile.TemporaryDirectory(prefix="shiftbench-", ignore_cleanup_errors=True) as folder:
         if ":" in name:
@@ -159,7 +161,7 @@ def check_sink_command(
             if name == "mlflow":
                 target = f"sqlite:///{target}"  # MLflow no longer writes a folder.
             results = sb.check_sink(f"{name}:{target}", folder=folder)
-    print_checks(results, json)
+    print_checks([*plugin_results, *results], json)
 
 
 @app.command("classifier")
@@ -172,10 +174,10 @@ def check_classifier_command(
     json: Json = False,
 ) -> None:
     """Check a classifier: shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
-    load_plugins(plugin)
+    plugin_results = load_plugins(plugin)
     with kept_warnings() as warned:
         results = sb.check_classifier(sb.load_classifier(model, labels=labels, preprocessing=preprocess, trust=trust))
-    print_checks(results, json, warned)
+    print_checks([*plugin_results, *results], json, warned)
 
 
 @app.command("attack")
@@ -214,13 +216,13 @@ def check_dataset_command(
     from shiftbench.labels.catalogue import find_label_space
     from shiftbench.settings.roles import path_of_split
 
-    load_plugins(plugin)
+    plugin_results = load_plugins(plugin)
 
     def open_again() -> sb.Dataset:
         dataset = sb.open_dataset(path_of_split(data, split), space=find_label_space(labels))
         return sb.Selection(sample=sample).of(dataset)
 
-    print_checks(sb.check_dataset(open_again(), reopen=open_again), json)
+    print_checks([*plugin_results, *sb.check_dataset(open_again(), reopen=open_again)], json)
 
 
 def print_checks(results: Sequence[CheckResult], as_json: bool, warned: Sequence[Warning] = ()) -> None:
@@ -238,20 +240,31 @@ def print_checks(results: Sequence[CheckResult], as_json: bool, warned: Sequence
         raise typer.Exit(1)
 
 
-def load_plugins(modules: Sequence[str] | None) -> None:
-    """Import modules, or files by their paths, that register extensions."""
+def load_plugins(modules: Sequence[str] | None) -> list[CheckResult]:
+    """Import modules, or files by their paths, that register extensions; check what only an import can break."""
+    from shiftbench.conformance import changed_generators, require, requirement
+
+    results: list[CheckResult] = []
     for module in modules or ():
-        path = Path(module)
-        if path.suffix != ".py":
-            importlib.import_module(module)
-            continue
-        if not path.is_file():
-            raise ShiftbenchError(f"no such plug-in: {module}", expected="a Python file, or the name of a module")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None  # a path that ends in .py has both
-        imported = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = imported  # so that what it defines can be pickled
-        spec.loader.exec_module(imported)
+        libraries = changed_generators(partial(_import_plugin, module))
+        with requirement(f"importing {module} leaves the global random numbers alone", results):
+            hint = "seed a generator of its own where random numbers are drawn: np.random.default_rng(0)"
+            require(not libraries, f"the import draws from or seeds those of {', '.join(libraries)}", hint=hint)
+    return results
+
+
+def _import_plugin(module: str) -> None:
+    path = Path(module)
+    if path.suffix != ".py":
+        importlib.import_module(module)
+        return
+    if not path.is_file():
+        raise ShiftbenchError(f"no such plug-in: {module}", expected="a Python file, or the name of a module")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # a path that ends in .py has both
+    imported = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = imported  # so that what it defines can be pickled
+    spec.loader.exec_module(imported)
 
 
 def parse_options(words: Sequence[str] | None) -> dict[str, Any]:

@@ -317,7 +317,7 @@ def pin_command(
     from shiftbench.runs.arguments import KEYWORDS
     from shiftbench.store.baseline import read_baseline, write_baseline
     from shiftbench.store.run_records import Call, describe_call
-    from shiftbench.studies.gate import check_plan, check_same_images
+    from shiftbench.studies.gate import check_plan
 
     check_writable(file)
     previous = read_baseline(file) if series and file.exists() else None
@@ -339,9 +339,7 @@ def pin_command(
         baseline = replace(baseline, pins=previous.pins, first=previous.first)
     elif previous is not None:
         baseline = baseline.after(previous)
-    for setting, predictions in (baseline.first.predictions if baseline.first else {}).items():
-        if setting in baseline.predictions:
-            check_same_images(setting, baseline.predictions[setting].spec, predictions.spec)
+    _check_series(baseline)
     write_baseline(file, baseline)
     settings = list(baseline.predictions)
     count = "1 setting" if len(settings) == 1 else f"{len(settings)} settings"
@@ -350,6 +348,17 @@ def pin_command(
         text += f"; number {len(baseline.pins)} of {series!r}, which began with {baseline.pins[0]}"
     data = {"file": str(file), "model": baseline.model, "settings": settings, "series": list(baseline.pins)}
     console.show(data, text, as_json=evaluation.json)
+
+
+def _check_series(baseline: GateBaseline) -> None:
+    """Refuse a series whose first model was evaluated on other images than its new one."""
+    from shiftbench.studies.gate import check_same_images
+
+    if baseline.first is None:
+        return
+    for setting, predictions in baseline.first.predictions.items():
+        if setting in baseline.predictions:
+            check_same_images(setting, baseline.predictions[setting].spec, predictions.spec)
 
 
 def _baseline(against: str, model: str | None, *, accept_unsigned: bool = False) -> _Baseline:

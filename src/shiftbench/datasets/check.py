@@ -6,11 +6,12 @@ import json
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.conformance import CheckResult, require, requirement
+from shiftbench.conformance import CheckResult, require, require_own_randomness, requirement
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError
 
@@ -115,6 +116,10 @@ def _check_pixels(dataset: Dataset, indices: Sequence[int], results: list[CheckR
     with requirement("two reads are equal", results):
         for index in indices:
             require(_equal(_read(dataset, index), _read(dataset, index)), f"image {index} differs between two reads")
+    with requirement("the global random numbers are left alone", results):
+        hint = "a generator of its own with a fixed seed: np.random.default_rng(0)"
+        for index in indices[:4]:
+            require_own_randomness(partial(_read, dataset, index), hint)
 
 
 def _check_access(dataset: Dataset, indices: Sequence[int], results: list[CheckResult]) -> None:

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray
-from shiftbench.conformance import CheckResult, require, requirement
+from shiftbench.conformance import CheckResult, require, require_own_randomness, requirement
+from shiftbench.errors import MissingExtraError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.arrays import softmax
-from shiftbench.metrics.base import Metric, Score, metrics
+from shiftbench.metrics.base import Metric, Needs, Score, metrics
 from shiftbench.store.predictions import SKIPPED, Predictions
 from shiftbench.store.spec import ResultSpec
 
@@ -124,6 +125,7 @@ def check_metric(
     if not results[-1].ok:
         return results
     _check_score(metric, sample, level, results)
+    _check_needs(metric, sample, level, results)
     _check_cases(metric, cases, results)
     _check_rows(metric, sample, level, results)
     _check_levels(metric, sample, results)
@@ -163,6 +165,46 @@ def _check_score(metric: Metric, sample: Predictions, level: float, results: lis
     with requirement("says what it measures", results):
         hint = "the first line of the function's docstring is what `shiftbench list metrics` shows"
         require(bool(metric.function.__doc__), "the function has no docstring", hint=hint)
+
+
+def _check_needs(metric: Metric, sample: Predictions, level: float, results: list[CheckResult]) -> None:
+    """Check that the declared needs suffice: reports read no other columns of the stored predictions."""
+    with requirement("what it declares to need is enough", results) as notes:
+        stored = _as_read(sample, metric.needs)
+        hint = "declare what the metric reads: @metric(..., needs=Needs(top_k=5, confidence=True, scores=True))"
+        try:
+            score = metric(stored, level=level)
+        except MissingExtraError:
+            raise
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+            require(False, "the metric reads more than it declares", found=found, expected=str(metric.needs), hint=hint)
+            return
+        expected = metric(sample, level=level)
+        numbers = (score.value, score.low, score.high, float(score.n))
+        same = _same_numbers(numbers, (expected.value, expected.low, expected.high, float(expected.n)))
+        found = f"{score.text} from what {metric.needs} reads"
+        message = "the metric reads more than it declares"
+        require(same, message, found=found, expected=f"{expected.text}, as with all columns", hint=hint)
+        notes.append(str(metric.needs))
+    with requirement("the global random numbers are left alone", results):
+        hint = "draw from a generator of its own with a fixed seed: np.random.default_rng(0)"
+        require_own_randomness(lambda: metric(sample, level=level), hint)
+
+
+def _as_read(predictions: Predictions, needs: Needs) -> Predictions:
+    """The predictions as they are read from a workspace for a metric with these needs."""
+    confidence = predictions.confidence
+    if not needs.confidence:
+        confidence = np.full_like(confidence, np.nan)
+    scores = predictions.scores
+    if not needs.scores:
+        scores = None
+    return replace(predictions, top=predictions.top[:, : needs.top_k], confidence=confidence, scores=scores)
+
+
+def _same_numbers(first: Sequence[float], second: Sequence[float]) -> bool:
+    return bool(np.allclose(first, second, rtol=1e-6, atol=1e-9, equal_nan=True))
 
 
 def _check_cases(metric: Metric, cases: Sequence[tuple[Predictions, float]], results: list[CheckResult]) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shiftbench.conformance import CheckResult, require, requirement
+from shiftbench.conformance import CheckResult, require, require_own_randomness, requirement
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space, label_space
 from shiftbench.metrics.base import metrics
 from shiftbench.settings.base import Setting, Suite, SuiteOptions, build_suite, suites
@@ -137,6 +137,8 @@ def _check_builder(name: str, options: SuiteOptions, settings: Sequence[Setting]
         second = [_key(setting) for setting in _settings(name, options)]
         hint = "a suite may depend on its options alone: not on time, chance or the order of a set"
         require(second == first, "the settings changed, so that results would not be found again", hint=hint)
+    with requirement("the global random numbers are left alone", results):
+        require_own_randomness(lambda: _settings(name, options), "a generator of its own: random.Random(0)")
     with requirement("follows the severities of its options", results) as notes:
         at_severity = _settings(name, SuiteOptions(severities=(_SEVERITY,)))
         corruption_count = 0

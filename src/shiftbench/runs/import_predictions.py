@@ -150,18 +150,13 @@ def import_predictions(
     models = [_model_run(planned, replaced_keys.get(planned.classifier.name, [])) for planned in imports]
     sources = {} if data is None else {setting.dataset: str(data)}
     call = Call("import", import_predictions, arguments, sources)
-    missing: dict[str, int] = {}
     with (
         recorded_run(store, call, models),
         progress_bar("models", len(imports), show=progress) as advance,
     ):
         for result in replaced:
             store.predictions_path(result).unlink()
-        for planned in imports:
-            images_without = _write(planned, dataset, store)
-            if images_without:
-                missing[planned.classifier.name] = images_without
-            advance(1)
+        missing = _write_all(imports, dataset, store, advance)
     imported = Imported(StoredResults(store, results), matching.rule, missing, matching.unknown)
     _warn(imported)
     return imported
@@ -241,6 +236,19 @@ def _model_run(planned: _PlannedImport, removed: list[str]) -> ModelRun:
     else:
         model.computed = [result.key]
     return model
+
+
+def _write_all(
+    imports: Sequence[_PlannedImport], dataset: Dataset, store: Workspace, advance: Advance
+) -> dict[str, int]:
+    """Write the answers of all models; returns for how many images each of them has none, if there are any."""
+    missing: dict[str, int] = {}
+    for planned in imports:
+        images_without = _write(planned, dataset, store)
+        if images_without:
+            missing[planned.classifier.name] = images_without
+        advance(1)
+    return missing
 
 
 def _write(planned: _PlannedImport, dataset: Dataset, store: Workspace) -> int:

@@ -132,9 +132,7 @@ def write_corruptions(
     dataset = _open(source, labels, tree=format in (None, "tree"))
     if sample is not None:
         dataset = random_sample(dataset, min(sample, len(dataset)), seed=seed)
-    base = dataset
-    while isinstance(base, Subset):
-        base = base.base
+    base = _without_selections(dataset)
     layout = format or _natural_format(base)
     if layout not in FORMATS:
         raise StoreError(f"unknown format {layout!r}", expected=", ".join(FORMATS))
@@ -146,10 +144,7 @@ def write_corruptions(
     target = local(target)
     check_destination(target, RECORD, _source_folder(source, base))
     _try_corruptions(shifts)
-    if not resize and size is not None:
-        raise ShiftError("size and resize=False exclude each other", found=f"size {size}")
-    if resize and size is None and not isinstance(base, ArrayDataset):
-        size = 224
+    size = _size_of_copies(size, resize, base)
     encoding = Encoding(lossless=lossless)
     copies = CorruptedCopies(dataset, shifts, preparation(size), encoding, seed, decoding)
     recipe = copies.recipe(layout, shard_size)
@@ -181,6 +176,22 @@ def write_corruptions(
         corruptions=tuple(dict.fromkeys(shift.corruption for shift in shifts)),
         severities=tuple(sorted({float(shift.severity) for shift in shifts})),
     )
+
+
+def _without_selections(dataset: Dataset) -> Dataset:
+    """The dataset that parts of parts were taken from."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.base
+    return dataset
+
+
+def _size_of_copies(size: int | None, resize: bool, base: Dataset) -> int | None:
+    """The size that images are resized to first; None if they stay as they are."""
+    if not resize and size is not None:
+        raise ShiftError("size and resize=False exclude each other", found=f"size {size}")
+    if resize and size is None and not isinstance(base, ArrayDataset):
+        return 224
+    return size
 
 
 def _warn_of_decoding(dataset: str, converted: Mapping[str, str], kinds: Sequence[str]) -> None:
