@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Unpack, cast
 
@@ -131,10 +132,11 @@ class Images:
 
     def pixels(self, row: int, decoding: Decoding) -> Pixels:
         """An image, decoded as asked for, and kept in memory while there is room."""
-        decoding = Decoding(
-            exif=decoding.exif if row in self._turned else "ignore",
-            alpha=decoding.alpha if row in self._transparent else "drop",
-        )
+        # An image that is the same in several decodings is kept once.
+        if row not in self._turned:
+            decoding = replace(decoding, exif="ignore")
+        if row not in self._transparent:
+            decoding = replace(decoding, alpha="drop")
         pixels = self._kept.get((row, decoding))
         if pixels is None:
             pixels = self.dataset.decoded_as(decoding).read(row).pixels

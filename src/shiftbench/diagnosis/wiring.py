@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -131,7 +132,9 @@ def _values(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normal
         yield replace(present, mean=mean[::-1], std=std[::-1], scale=scale, colour_order=second)
 
 
-def _nearby_values(preprocessing: Preprocessing, images: ImageFacts, *steps: float) -> Iterator[Normalisation]:
+def _nearby_values(
+    preprocessing: Preprocessing, images: ImageFacts, *, steps: Sequence[float]
+) -> Iterator[Normalisation]:
     """Mean shifted by parts of the images' deviation, std multiplied, of all channels or of one."""
     present = preprocessing.normalisation
     mean = np.array(present.mean)
@@ -189,33 +192,47 @@ def _input_size(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Ge
 def _decoding(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Geometry]:
     """The orientation in EXIF data applied or not, and transparent images on other backgrounds, if there are any."""
     present = preprocessing.geometry
-    treated = [present]
-    if images.turned:
-        treated = [replace(geometry, exif=exif) for geometry in treated for exif in _ORIENTATIONS]
-    if images.transparent:
-        treated = [replace(geometry, alpha=alpha) for geometry in treated for alpha in _BACKGROUNDS]
-    yield from treated
+    orientations = _ORIENTATIONS if images.turned else (present.exif,)
+    backgrounds = _BACKGROUNDS if images.transparent else (present.alpha,)
+    for exif in orientations:
+        for alpha in backgrounds:
+            yield replace(present, exif=exif, alpha=alpha)
+
+
+def _layout(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normalisation]:
+    for layout in get_args(Layout):
+        yield replace(preprocessing.normalisation, layout=layout)
+
+
+def _interpolation(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Geometry]:
+    for name in available_interpolations():
+        yield replace(preprocessing.geometry, interpolation=name)
+
+
+def _orientation(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[str]:
+    """The views of an image that has been turned or mirrored."""
+    yield from ("transposed", "upside down", "turned left", "turned right")
+
+
+def _pixels(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normalisation | str]:
+    """What can be wrong with the values for a model that takes pixels: the order of the channels, and the sign."""
+    present = preprocessing.normalisation
+    yield replace(present, colour_order=other_colour_order(present))
+    yield "negative"
 
 
 #: In the order in which they are searched.
 FACTORS: dict[str, Candidates] = {
     VALUES: _values,
-    "layout": lambda preprocessing, images: [
-        replace(preprocessing.normalisation, layout=layout) for layout in get_args(Layout)
-    ],
+    "layout": _layout,
     INPUT_SIZE: _input_size,
     "resize and crop": _resize_and_crop,
-    "interpolation": lambda preprocessing, images: [
-        replace(preprocessing.geometry, interpolation=name) for name in available_interpolations()
-    ],
+    "interpolation": _interpolation,
     "decoding": _decoding,
-    "orientation": lambda preprocessing, images: ("transposed", "upside down", "turned left", "turned right"),
-    "pixels": lambda preprocessing, images: (
-        replace(preprocessing.normalisation, colour_order=other_colour_order(preprocessing.normalisation)),
-        "negative",
-    ),
-    FITTED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1),
-    REFINED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1, 0.5, -0.5),
+    "orientation": _orientation,
+    "pixels": _pixels,
+    FITTED: partial(_nearby_values, steps=(1, -1)),
+    REFINED: partial(_nearby_values, steps=(1, -1, 0.5, -0.5)),
 }
 
 

@@ -76,19 +76,15 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
 
 def _label_space(fields: Mapping[str, Any], source: Path, name: str | None = None) -> LabelSpace:
     """Make a label space of the fields ``keys`` and, if present, ``name``, ``names`` and ``members``."""
-    keys = tuple(str(key) for key in fields["keys"])
+    keys = tuple(map(str, fields["keys"]))
     if not keys or not all(keys):
         raise LabelError(f"the label space {source} has no class, or one without a key")
     members = None
     if fields.get("members") is not None:
         groups = [_stripped_texts(group) for group in fields["members"]]
         members = _members(source, keys, groups)
-    return LabelSpace(
-        name or str(fields.get("name") or source.stem),
-        keys,
-        tuple(str(class_name) for class_name in fields.get("names") or ()),
-        members,
-    )
+    names = tuple(map(str, fields.get("names") or ()))
+    return LabelSpace(name or str(fields.get("name") or source.stem), keys, names, members)
 
 
 def _stripped_texts(values: Iterable[Any]) -> list[str]:
@@ -107,22 +103,28 @@ def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -
         )
     space = label_space("imagenet-1k")
     classes = {member: _imagenet_classes(member, space) for member in chain.from_iterable(groups)}
-    wrong = [member for member, indices in classes.items() if len(indices) != 1]
-    if len(wrong) == len(classes):
+    unclear = [member for member, indices in classes.items() if len(indices) != 1]
+    if len(unclear) == len(classes):
         return tuple(map(tuple, groups))
-    if wrong:
-        candidates = [space.keys[i] for i in classes[wrong[0]]] or nearest_names(wrong[0], space)
+    if unclear:
+        first = unclear[0]
+        candidates = [space.keys[i] for i in classes[first]]
+        if not candidates:
+            candidates = nearest_names(first, space)
         hint = None
         if candidates:
-            hint = f"for {wrong[0]!r}: {' or '.join(candidates)}"
+            hint = f"for {first!r}: {' or '.join(candidates)}"
         raise LabelError(
-            f"{len(wrong)} members in {path} are not classes of 'imagenet-1k', or several",
-            found=listed(wrong),
+            f"{len(unclear)} members in {path} are not classes of 'imagenet-1k', or several",
+            found=listed(unclear),
             expected="wnids, indices or names",
             hint=hint,
         )
     member_keys = {member: space.keys[indices[0]] for member, indices in classes.items()}
-    return tuple(tuple(map(member_keys.__getitem__, group)) for group in groups)
+    members = []
+    for group in groups:
+        members.append(tuple(member_keys[member] for member in group))
+    return tuple(members)
 
 
 def _imagenet_classes(member: str, space: LabelSpace) -> list[int]:
@@ -146,6 +148,7 @@ def _from_csv(text: str, path: Path) -> Mapping[str, object]:
             rows = _in_order(zip(map(int, indices), rows, strict=True), path)
     fields: dict[str, object] = {"keys": [(row[key] or "").strip() for row in rows]}
     if "name" in columns:
+        # A class without a name in its cell is called by its key.
         fields["names"] = [(row["name"] or row[key]).strip() for row in rows]
     if "members" in columns:
         fields["members"] = [_split_members(row["members"]) for row in rows]
@@ -398,12 +401,12 @@ def _proposal(own: str, space: LabelSpace) -> Proposal:
     return Proposal(own, (), "similar" if similar else "", similar)
 
 
-def _grouped_members(own: str, space: LabelSpace) -> tuple[str, ...]:
+def _grouped_members(class_name: str, space: LabelSpace) -> tuple[str, ...]:
     """The classes of ``space`` that another dataset groups under this name; none if no dataset has it."""
     for name in _GROUPS:
         group_space = label_space(name)
         assert group_space.members is not None
-        for i in classes_by_name(group_space).get(plain(own), []):
+        for i in classes_by_name(group_space).get(plain(class_name), []):
             members = tuple(key for key in group_space.members[i] if key in space)
             if members:
                 return members

@@ -196,14 +196,16 @@ def _foreign(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) 
     """The error for folders named by wnids, some of which are ``unknown`` in the space."""
     nearest = difflib.get_close_matches(unknown[0], space.keys, n=1, cutoff=0.8)
     are_imagenet = all(folder in label_space("imagenet-1k") for folder in unknown)
-    hint = f"{unknown[0]!r} is close to {nearest[0]!r}: a typo?" if nearest and len(unknown) < 4 else None
+    hint = f"for your own classes: {argument('labels', FOLDERS)}, or a file of classes"
+    if nearest and len(unknown) < 4:
+        hint = f"{unknown[0]!r} is close to {nearest[0]!r}: a typo?"
     if are_imagenet and space.name != "imagenet-1k":
         hint = f"open it as {argument('labels', 'imagenet-1k')} and take the subset of classes"
     return LabelError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
         found=listed(unknown),
         expected=f"wnids of {space.name!r}, such as {space.keys[0]}",
-        hint=hint or f"for your own classes: {argument('labels', FOLDERS)}, or a file of classes",
+        hint=hint,
     )
 
 

@@ -119,7 +119,9 @@ class LabelSpace:
             name: Name of the new space.
         """
         positions = sorted(self.index(key) for key in keys)
-        return LabelSpace(name, tuple(self.keys[i] for i in positions), tuple(self.names[i] for i in positions))
+        keys_in_order = tuple(self.keys[i] for i in positions)
+        names_in_order = tuple(self.names[i] for i in positions)
+        return LabelSpace(name, keys_in_order, names_in_order)
 
     def projection_from(self, source: LabelSpace) -> Projection:
         """How scores over ``source`` become scores over this space: as they are, by subset, or by max.

@@ -162,12 +162,16 @@ def severity_grid(
         families = families_of_table(results.settings)
     family = only_family(family, families)
     check_names("model", models, results.models)
-    kept = results.keep(np.array([not models or name in models for name in results.models]))
+    kept = results
+    if models:
+        kept = results.keep(np.isin(results.models, list(models)))
     places = families[family]
-    types = sorted(
-        {corruption for corruption, _ in places},
-        key=lambda corruption: (_ORDER.get(corruption, len(_ORDER)), corruption),
-    )
+
+    def position(corruption: str) -> tuple[int, str]:
+        """Corruptions of the benchmark come in its order; others follow by name."""
+        return _ORDER.get(corruption, len(_ORDER)), corruption
+
+    types = sorted({corruption for corruption, _ in places}, key=position)
     severities = sorted({severity for _, severity in places})
     shape = (len(kept.models), len(types), len(severities))
     accuracy = np.full(shape, np.nan)

@@ -142,9 +142,9 @@ def compare_mean(run: StoredResults, mean: SettingMean, *, level: float = 0.95) 
             pair = f"{comparison.first} | {comparison.second}"
             by_pair.setdefault(pair, []).append(comparison)
             scores.append(SettingScore(pair, setting, _difference_score(comparison, level)))
-    comparisons = [
-        _mean_comparison(mean, by_pair[pair], score, level) for pair, _, score in mean_scores(mean, scores, image_ids)
-    ]
+    comparisons = []
+    for pair, _, score in mean_scores(mean, scores, image_ids):
+        comparisons.append(_mean_comparison(mean, by_pair[pair], score, level))
     explanation = [
         f"difference: first minus second in the mean over {len(mean.settings)} settings, "
         f"{formatting.level_text(level)} interval: those of the settings put together, correlated by shared images",

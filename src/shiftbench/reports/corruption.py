@@ -116,7 +116,9 @@ class FamilyResults:
         if isinstance(baseline, str):
             return self._scores_against(baseline, level=level, paired=paired)
         scored = []
-        clean_of = by_key((result.title, result) for result in self._clean_results()) if paired else {}
+        clean_of: dict[str, list[Result]] = {}
+        if paired:
+            clean_of = by_key((result.title, result) for result in self._clean_results())
         for title, members in by_key((result.title, result) for result in self.members).items():
             model = replace(self, members=members)
             clean_results = clean_of.get(title, [])
@@ -141,7 +143,9 @@ class FamilyResults:
         grids = self.grids()
         if baseline not in grids:
             raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
-        clean_results = [result for result in self._clean_results() if result.title in grids] if paired else []
+        clean_results: list[Result] = []
+        if paired:
+            clean_results = [result for result in self._clean_results() if result.title in grids]
         clean_of = self._clean_predictions(clean_results)
         result_of = {result.title: result for result in clean_results}
         baseline_clean = _on_same_images(clean_of.get(baseline), grids[baseline])

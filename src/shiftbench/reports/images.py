@@ -258,13 +258,18 @@ def confusion_table(predictions: Sequence[Predictions], *, level: float = 0.95, 
         Column("share", "%", "number", ("low", "high"), places=1, times=100),
     ]
     where = f"{len(predictions)} results" if several_settings else predictions[0].setting
+    lead: list[str] = []
+    keys = keys_of(_ConfusionRow)
+    if not rows:
+        lead = ["every image is classified correctly"]
+        keys = ["model", "setting"]
     notes = [f"%: of the images of the label, {formatting.level_text(level)} clopper-pearson intervals"]
     return Table(
         columns,
         rows,
         most=most,
         title=f"confusions in {where}",
-        lead=[] if rows else ["every image is classified correctly"],
+        lead=lead,
         notes=notes,
         data={
             "level": level,
@@ -272,7 +277,7 @@ def confusion_table(predictions: Sequence[Predictions], *, level: float = 0.95, 
             "matrices": ModelRecords([as_row(matrix) for matrix in matrices]),
             "notes": notes,
         },
-        keys=keys_of(_ConfusionRow) if rows else ["model", "setting"],
+        keys=keys,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -94,7 +95,10 @@ def _complete(table: Table, facts: Mapping[str, ModelFacts]) -> set[str]:
 
 
 def _with_facts(row: Row, models: Mapping[str, str], facts: Mapping[str, ModelFacts]) -> Row:
-    """The row with the facts of the models in these of its fields, under keys that begin as ``models`` says."""
+    """The row with the facts of the models that it names.
+
+    ``models`` are the fields of the row that hold names of models, and the prefix of the keys of each one's facts.
+    """
     completed = dict(row)
     for key, prefix in models.items():
         title = row[key]
@@ -213,7 +217,7 @@ def run_log(run: StoredResults, *, last: int | None = None, of_models: bool = Fa
     records = list(run.history.records)
     if of_models:
         versions = {result.spec.classifier.version for result in run.results}
-        records = [record for record in records if versions.intersection(model.version for model in record.models)]
+        records = [record for record in records if _has_version(record, versions)]
     if last:
         records = records[-last:]
     rows: list[_LogRow] = []
@@ -234,12 +238,17 @@ def run_log(run: StoredResults, *, last: int | None = None, of_models: bool = Fa
     return Table(columns_of("run-log"), rows, lead=lead, data={"runs": data})
 
 
+def _has_version(record: RunRecord, versions: Set[str]) -> bool:
+    """Whether a run had one of these models."""
+    return any(model.version in versions for model in record.models)
+
+
 def _result_counts(record: RunRecord) -> str:
-    counts = {
-        "computed": sum(len(model.computed) + len(model.shared) for model in record.models),
-        "reused": sum(len(model.reused) for model in record.models),
-        "removed": sum(len(model.removed) for model in record.models),
-    }
+    counts = Counter[str]()
+    for model in record.models:
+        counts["computed"] += len(model.computed) + len(model.shared)
+        counts["reused"] += len(model.reused)
+        counts["removed"] += len(model.removed)
     return ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
 
 
@@ -328,7 +337,7 @@ def _provenance(run: StoredResults, result: Result, assumed_facts: Mapping[str, 
         model=result.title,
         id=result.model_id,
         setting=result.setting,
-        made=_each(shown_date(record.ended or record.started) for record in makers),
+        made=_each(map(_shown_end, makers)),
         assumed=assumed_text,
         training_images=run.training_images(result),
         state=_state(spec),
@@ -340,6 +349,11 @@ def _provenance(run: StoredResults, result: Result, assumed_facts: Mapping[str, 
         key=result.key,
         command=_each(record.text for record in makers),
     )
+
+
+def _shown_end(record: RunRecord) -> str:
+    """When a run ended; of one that has not, when it began."""
+    return shown_date(record.ended or record.started)
 
 
 def _each(values: Iterable[str]) -> str:

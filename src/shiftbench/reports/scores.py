@@ -71,12 +71,15 @@ def score_table(
                 fields = column.scores[model].as_dict()
                 scores.append({"classifier": model, "setting": column.setting, **fields})
     notes = grid.notes()
+    keys: tuple[str, ...] = _KEYS
+    if any("passes" in score for score in scores):
+        keys += ("passes",)
     return Table(
         columns,
         scores,
         shown=shown,
-        keys=(*_KEYS, "passes") if any("passes" in score for score in scores) else _KEYS,
-        title=" · ".join(part for part in (title, grid.caption) if part),
+        keys=keys,
+        title=" · ".join(filter(None, (title, grid.caption))),
         lead=[] if shown else ["no results yet"],
         notes=notes,
         remarks=remarks,
@@ -221,7 +224,7 @@ class ScoreGrid:
     def caption(self) -> str:
         metric = self.columns[0].metric if self._one_metric else ""
         unit = self.columns[0].unit if self._one_unit else ""
-        return f"{metric}, {unit}" if metric and unit else metric or unit
+        return ", ".join(filter(None, (metric, unit)))
 
     def notes(self) -> list[str]:
         """The lines under the table: interval and n, marks, provenance, what bold means."""

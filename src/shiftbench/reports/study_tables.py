@@ -104,11 +104,10 @@ def line_text(line: Line) -> list[str]:
     """A line in words: what it is fitted to, its slope and its intercept; a piecewise one as two lines."""
     if isinstance(line, PiecewiseFit):
         pivot = line.pivot * 100.0 / whole(line.unit)
-        return [
-            f"two lines, pivot {pivot:.2f} %",
-            *(f"below: {text}" for text in line_text(line.below)),
-            *(f"above: {text}" for text in line_text(line.above)),
-        ]
+        lines = [f"two lines, pivot {pivot:.2f} %"]
+        lines += [f"below: {text}" for text in line_text(line.below)]
+        lines += [f"above: {text}" for text in line_text(line.above)]
+        return lines
 
     def intercept_text(value: float) -> str:
         if line.scale == "linear":
@@ -343,7 +342,13 @@ def agreement_table(result: ModelAgreement, setting: str) -> Table:
     if result.all_fail:
         notes.append(f"all fail on: {listed(result.all_fail, 8)}")
     data = {"setting": setting, **result.as_dict(), "notes": notes}
-    pairs = sorted(data["pairs"], key=lambda pair: 2.0 if pair["kappa"] is None else -pair["kappa"])
+
+    def rank(pair: Mapping[str, float | None]) -> float:
+        """The highest kappa first; pairs without one come last."""
+        kappa = pair["kappa"]
+        return 2.0 if kappa is None else -kappa
+
+    pairs = sorted(data["pairs"], key=rank)
     data["pairs"] = ModelRecords(data["pairs"], {"stronger": "stronger_", "weaker": "weaker_"})
     shown, hidden_notes = _extremes(pairs, "pairs", "--json and --format csv have them all")
     title = f"do they fail together? {setting}"

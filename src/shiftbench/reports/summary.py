@@ -336,8 +336,8 @@ def _shifted_scores(
         shifted = result.spec.reference is not None
         if shifted and result.setting not in corrupted and result.spec.judged_by_image:
             results.append(result)
-    scores = model_run.part(results).scores(level=level)
-    return tuple(sorted(((setting, score) for _, setting, score in scores), key=lambda entry: entry[1].value))
+    scores = sorted(model_run.part(results).scores(level=level), key=lambda entry: entry.score.value)
+    return tuple((entry.setting, entry.score) for entry in scores)
 
 
 def clean_results(run: StoredResults) -> dict[str, Result]:
@@ -357,9 +357,10 @@ def clean_results(run: StoredResults) -> dict[str, Result]:
         return clean_of
     candidates = [result for result in run.results if result.setting in in_common or result.spec.reference is not None]
     setting = clean_result(candidates).setting
-    return {
-        title: next(result for result in results if result.setting == setting) for title, results in results_of.items()
-    }
+    in_setting: dict[str, Result] = {}
+    for title, results in results_of.items():
+        in_setting[title] = next(result for result in results if result.setting == setting)
+    return in_setting
 
 
 def clean_result(results: Sequence[Result]) -> Result:

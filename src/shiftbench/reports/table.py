@@ -388,7 +388,8 @@ class Table:
 
     def __repr__(self) -> str:
         tables = [table for table in (self, *self.parts) if table.shown]
-        title = self.title or next((table.title for table in tables if table.title), "")
+        titles = [self.title, *(table.title for table in tables)]
+        title = next(filter(None, titles), "")
         rows = sum(len(table.shown) for table in tables)
         columns = max((len(table.columns) for table in tables), default=0)
         return f"<Table {title!r}: {rows} rows, {columns} columns>"

@@ -196,9 +196,11 @@ def _reached(
     run: StoredResults, images: int, most: int, design: OnePass, budget: Budget, elapsed: float
 ) -> ResultWarning:
     """A note on the images, time and interval width of a design within a budget."""
-    # Without a spread, as where all images are right, what the images can't exclude.
+    # An estimate without a spread, as where all images are right, is as wide as what the images can't exclude.
     exact = clopper_pearson(0, images, budget.level).high
-    half = max(estimate.half_width(budget.level) or exact for estimate in mean_estimates(run))
+    half = 0.0
+    for estimate in mean_estimates(run):
+        half = max(half, estimate.half_width(budget.level) or exact)
     passes = images * (1 + design.passes)
     text = f"{images:,} of {most:,} images, {passes:,} forward passes per model, {elapsed:.0f} s; "
     text += f"mean accuracy is known to \N{PLUS-MINUS SIGN}{100 * half:.2g} points"

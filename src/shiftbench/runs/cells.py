@@ -70,16 +70,16 @@ class CellRunner:
         ready = maker.read_rows(self.context.datasets[first.dataset], rows, [first.geometry])[first.geometry]
         if not ready.readable:
             return
+        # The batch has only the images that could be read: its row i is the cell at ``ready.readable[i]``.
+        settings = [cells[position][0] for position in ready.readable]
         images = stacked(ready.images).copy()
-        place = {position: i for i, position in enumerate(ready.readable)}
-        by_setting = by_key((cells[position][0].result.key, position) for position in ready.readable)
-        for positions in by_setting.values():
-            shift = cells[positions[0]][0].setting.shift
-            at = [place[position] for position in positions]
-            images[at] = maker.shifted(shift, images[at], [ready.ids[i] for i in at])
+        rows_by_setting = by_key((planned.result.key, row) for row, planned in enumerate(settings))
+        for batch_rows in rows_by_setting.values():
+            shift = settings[batch_rows[0]].setting.shift
+            ids = [ready.ids[row] for row in batch_rows]
+            images[batch_rows] = maker.shifted(shift, images[batch_rows], ids)
         view = ModelView(self.classifier, replace(ready, images=images), self.context.seed, 1)
         scores = view.scores(images, ready.ids)
-        for position, i in place.items():
-            planned, _ = cells[position]
-            block = predict(planned.projection(scores[i : i + 1]), self.classifier.outputs, Needs())
+        for row, (position, planned) in enumerate(zip(ready.readable, settings, strict=True)):
+            block = predict(planned.projection(scores[row : row + 1]), self.classifier.outputs, Needs())
             keep(numbers[position], CellAnswer(int(block.top[0, 0]), float(np.asarray(block.confidence)[0])))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shiftbench.conformance import CheckResult, require, require_own_randomness, requirement
+from shiftbench.grouping import repeated
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space, label_space
 from shiftbench.metrics.base import metrics
 from shiftbench.settings.base import Setting, Suite, SuiteOptions, build_suite, suites
@@ -71,9 +72,11 @@ def _settings(suite: str | Suite, options: SuiteOptions) -> Sequence[Setting]:
 def _check_names(settings: Sequence[Setting], results: list[CheckResult]) -> None:
     with requirement("every setting has a name of its own", results):
         names = [setting.name for setting in settings]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        shared_names = sorted(repeated(names))
         hint = "end the name with what distinguishes the settings, such as .fog.3"
-        require(not repeated, f"{len(repeated)} names occur twice", found=", ".join(repeated[:4]), hint=hint)
+        require(
+            not shared_names, f"{len(shared_names)} names occur twice", found=", ".join(shared_names[:4]), hint=hint
+        )
         require(all(names), "a setting has no name")
     with requirement("metrics and label spaces exist", results):
         for setting in settings:

@@ -139,12 +139,9 @@ class Evaluation(Job[Block]):
         jobs: dict[Demand, tuple[Job[Block], Sequence[Block]]] = {}
         for number, (demand, names) in enumerate(names_by_demand.items()):
             results = [planned for planned in self.context.results if demands[planned.result.classifier] == demand]
-            context = replace(
-                self.context,
-                classifiers={name: self.context.classifiers[name] for name in names},
-                results=tuple(results),
-                part=f"-{number}" if number else "",
-            )
+            classifiers = {name: self.context.classifiers[name] for name in names}
+            part = f"-{number}" if number else ""
+            context = replace(self.context, classifiers=classifiers, results=tuple(results), part=part)
             datasets = {planned.dataset for planned in results}
             jobs[demand] = replace(self, context=context), [item for item in items if item.whole in datasets]
         return jobs

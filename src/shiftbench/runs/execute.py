@@ -104,7 +104,9 @@ def open_inputs(
         assumed = True
         datasets, without_data = open_suite(space=FOLDERS)
     # Labels that group other classes are those of the data alone; a model has the classes that they group.
-    model_labels = labels if isinstance(labels, LabelSpace) and labels.members is None else None
+    model_labels = None
+    if isinstance(labels, LabelSpace) and labels.members is None:
+        model_labels = labels
     try:
         classifiers = load(space=model_labels, default=_first_space(datasets), datasets=list(datasets.values()))
     except UnknownOutputsError:

@@ -31,7 +31,7 @@ from shiftbench.errors import (
 )
 from shiftbench.grouping import by_key, repeated
 from shiftbench.io.paths import Location
-from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs

@@ -487,8 +487,10 @@ class ScoredResult(NamedTuple):
 
 def scored_results(run: StoredResults, metric: str | None = None, level: float = 0.95) -> list[ScoredResult]:
     """Every result with its score: by each setting's own metric, or by those named, with commas."""
-    named = tuple(name.strip() for name in metric.split(",")) if metric else ()
-    return _score_results(run, lambda result: named or (result.spec.metric,), level)
+    if not metric:
+        return _score_results(run, lambda result: (result.spec.metric,), level)
+    names = tuple(name.strip() for name in metric.split(","))
+    return _score_results(run, lambda result: names, level)
 
 
 def _score_results(
@@ -556,7 +558,9 @@ def _correlation(image_sets: Sequence[frozenset[str]]) -> list[list[float]]:
 def _mean_score(scores: Sequence[Score], correlation: Sequence[Sequence[float]]) -> Score:
     """The mean of the scores of several settings, with an interval."""
     values = [score.value for score in scores]
-    low, high = mean_interval(values, [score.low for score in scores], [score.high for score in scores], correlation)
+    lows = [score.low for score in scores]
+    highs = [score.high for score in scores]
+    low, high = mean_interval(values, lows, highs, correlation)
     return replace(
         scores[0],
         value=fmean(values),

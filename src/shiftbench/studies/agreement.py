@@ -8,7 +8,7 @@ how seldom the weaker model is right where the stronger is wrong (Mania et al. 2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations, compress
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import BoolArray
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import StudyError, check_unique, numbered
+from shiftbench.studies.base import StudyError, as_json, check_unique, numbered
 from shiftbench.studies.image_bootstrap import common_hits
 
 
@@ -58,7 +58,7 @@ class ModelAgreement:
     level: float
 
     def as_dict(self) -> dict[str, Any]:
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return as_json(self)
 
 
 def agreement(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +13,9 @@ from numpy.typing import ArrayLike
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import ShiftbenchError, argument, check_names, listed
 from shiftbench.grouping import repeated
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 PERCENT = "percent"
 FRACTION = "fraction"
@@ -145,6 +149,14 @@ def left_out(reason: str, names: Collection[str], noun: str = "model") -> list[s
     if not names:
         return []
     return [f"{reason}: {count_of(len(names), noun)} ({listed(names)})"]
+
+
+def as_json(record: DataclassInstance) -> dict[str, Any]:
+    """The fields of a record for JSON: tuples as lists."""
+    fields: dict[str, Any] = {}
+    for name, value in asdict(record).items():
+        fields[name] = list(value) if isinstance(value, tuple) else value
+    return fields
 
 
 def finite_or_none(value: float) -> float | None:

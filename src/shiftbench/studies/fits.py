@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
@@ -27,6 +27,7 @@ from shiftbench.studies.base import (
     Accuracies,
     Scale,
     StudyError,
+    as_json,
     count_of,
     finite_or_none,
     get_scale,
@@ -632,7 +633,7 @@ class Correlation:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return as_json(self)
 
 
 def correlate(

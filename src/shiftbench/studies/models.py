@@ -156,7 +156,10 @@ def read_models(path: str | Path) -> Models:
         name = cells[name_at]
         if name in models:
             raise StudyError(f"{table.name} has a duplicate model", found=f"{name!r}, the second in line {line}")
-        entries = {ours: "" if i is None else cells[i] for ours, i in columns.items()}
+        entries = dict.fromkeys(columns, "")
+        for field_name, i in columns.items():
+            if i is not None:
+                entries[field_name] = cells[i]
         mark = entries.pop("baseline").lower()
         if mark not in _MARKS:
             wrong = f"{table.name}, line {line}: invalid baseline mark"

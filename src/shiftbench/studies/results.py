@@ -92,8 +92,11 @@ class Results:
 
     def _values_in(self, settings: Sequence[str]) -> FloatArray:
         """(models, settings) accuracies; nan in settings that this table does not have."""
-        missing = np.full(len(self.models), np.nan)
-        return np.column_stack([self.column(name) if name in self.settings else missing for name in settings])
+        values = np.full((len(self.models), len(settings)), np.nan)
+        for column, name in enumerate(settings):
+            if name in self.settings:
+                values[:, column] = self.column(name)
+        return values
 
     def _sizes_by_model(self, setting: str) -> FloatArray:
         return np.broadcast_to(self.sizes.get(setting, np.asarray(np.nan)), len(self.models))
@@ -114,7 +117,8 @@ class Results:
                 continue
             published_sizes = np.unique(self.sizes[setting])
             own_sizes = own._sizes_by_model(setting)
-            differ = np.array([not same_images(n, published_sizes) and not np.isnan(n) for n in own_sizes])
+            is_known = ~np.isnan(own_sizes)
+            differ = is_known & ~np.array([same_images(n, published_sizes) for n in own_sizes], bool)
             if differ.any():
                 expected = " or ".join(f"{n:,.0f}" for n in published_sizes if not np.isnan(n))
                 own = own.set_apart(setting, differ, f"on {own_sizes[differ][0]:,.0f} images, not {expected}")
@@ -320,12 +324,12 @@ def _from_long(table: TableFile) -> Results:
     value_at = table.lowered.index("value")
     n_at = table.find(["n"])
     metric_at = table.find(["metric"])
-    several = metric_at is not None and len({str(row[metric_at]) for row in table.rows}) > 1
+    several_metrics = metric_at is not None and len({str(row[metric_at]) for row in table.rows}) > 1
     cells: dict[tuple[str, str], _Cell] = {}
     for line, row in enumerate(table.rows, start=2):
         model = str(row[name_at]).strip()
         setting = str(row[setting_at]).strip()
-        if several and metric_at is not None:  # top-1 and top-5 of one setting are two columns
+        if several_metrics and metric_at is not None:  # top-1 and top-5 of one setting are two columns
             setting = f"{setting}:{row[metric_at]}"
         n = float("nan") if n_at is None else table.number(line, n_at)
         cell = _Cell(table.number(line, value_at), n)

@@ -121,7 +121,10 @@ class EffectiveRobustness:
 
 def _as_dict(row: Effective | Relative) -> dict[str, object]:
     """A row for JSON; None where a number does not exist."""
-    return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in asdict(row).items()}
+    fields: dict[str, object] = {}
+    for name, value in asdict(row).items():
+        fields[name] = finite_or_none(value) if isinstance(value, float) else value
+    return fields
 
 
 def effective_robustness(
@@ -216,7 +219,12 @@ def effective_rows(
     fitted = set(line.models)
     outside = line.extrapolates(x)
     expected = line.predict(x)
+    ordinary_low = np.full(len(names), np.nan)
+    ordinary_high = np.full(len(names), np.nan)
     ordinary = line.prediction(x)
+    if ordinary is not None:
+        ordinary_low = ordinary.low - expected
+        ordinary_high = ordinary.high - expected
     rows = []
     for i, name in enumerate(names):
         row = Effective(
@@ -229,8 +237,8 @@ def effective_rows(
             high=float(high[i]),
             baseline=name in fitted,
             extrapolated=bool(outside[i]),
-            ordinary_low=math.nan if ordinary is None else float(ordinary.low[i] - expected[i]),
-            ordinary_high=math.nan if ordinary is None else float(ordinary.high[i] - expected[i]),
+            ordinary_low=float(ordinary_low[i]),
+            ordinary_high=float(ordinary_high[i]),
         )
         rows.append(row)
     return tuple(rows)

@@ -176,7 +176,12 @@ class RunFigures:
         """
         families = corruption_families(self._run).values()
         references = self._references(families)
-        names = [y] if isinstance(y, str) else list(y or self._outside_families(references, families)[:_MAX_PANELS])
+        if isinstance(y, str):
+            names = [y]
+        elif y:
+            names = list(y)
+        else:
+            names = self._outside_families(references, families)[:_MAX_PANELS]
         if len(names) == 1 and x is None:
             try:
                 study, axes, published_scale, own = published_study(self._run, names[0])

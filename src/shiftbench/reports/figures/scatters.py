@@ -526,7 +526,7 @@ def _correlation_summary(
     names = [name for name in itertools.compress(study.results.models, study.others) if name in models]
     if len(names) < 3:
         return []
-    correlation = correlate({name: xs[name] for name in names}, {name: ys[name] for name in names}, level=level)
+    correlation = correlate(xs, ys, models=names, level=level)
     interval = ""
     if correlation.pearson_interval:
         interval = formatting.interval(*correlation.pearson_interval, 2, "")

@@ -15,10 +15,10 @@ from shiftbench.store.workspace import Result
 
 def about_page(published: Published | None = None) -> About:
     """What is known about a page without results of a workspace: when it was made, and its published table."""
-    return {
+    about: About = {
         "datasets": [],
-        "settings": len(published.study.results.settings) if published else 0,
-        "published": published.name if published else "",
+        "settings": 0,
+        "published": "",
         "first_result": "",
         "last_result": "",
         "versions": [],
@@ -26,6 +26,10 @@ def about_page(published: Published | None = None) -> About:
         "converted": 0,
         "skipped": 0,
     }
+    if published is not None:
+        about["settings"] = len(published.study.results.settings)
+        about["published"] = published.name
+    return about
 
 
 def about_run(run: StoredResults, results: Sequence[Result], published: Published | None) -> About:
@@ -40,7 +44,8 @@ def about_run(run: StoredResults, results: Sequence[Result], published: Publishe
     if dates:
         facts["first_result"] = dates[0]
         facts["last_result"] = dates[-1]
-    facts["versions"] = sorted({record.software.versions.get("shiftbench", "") for record in runs} - {""})
+    versions = {record.software.versions.get("shiftbench", "") for record in runs}
+    facts["versions"] = sorted(versions - {""})
     actions = [problem["action"] for problem in run.problems()]
     facts["converted"] = actions.count("converted")
     facts["skipped"] = actions.count("skipped")

@@ -108,12 +108,15 @@ def _published_column(published: Published, name: str, level: float) -> GridColu
     note = ""
     if published.is_testbed and name in known_settings():
         note = known_settings()[name].note
+    if reference not in results.settings:
+        reference = None
+    origin = published.name if line is None else line.source
     setting = setting_entry(
         name,
         source=published.name,
-        reference=reference if reference in results.settings else None,
+        reference=reference,
         note=note,
-        provenance=f"as published in {published.name if line is None else line.source}",
+        provenance=f"as published in {origin}",
     )
     return GridColumn(setting, _published_estimates(results, name, level))
 

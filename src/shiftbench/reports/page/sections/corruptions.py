@@ -165,8 +165,11 @@ def _grid_settings(data: ReportData, family: FamilyScores) -> list[list[str]]:
     columns = {setting["name"] for setting in data.grid["settings"]}
     names: list[list[str]] = []
     for corruption in family.corruptions:
-        settings = [family.places.get((corruption, severity)) for severity in family.severities]
-        names.append([data.setting_name(setting) if setting else "" for setting in settings])
+        row: list[str] = []
+        for severity in family.severities:
+            setting = family.places.get((corruption, severity))
+            row.append(data.setting_name(setting) if setting else "")
+        names.append(row)
     for row in names:
         if not columns.issuperset(filter(None, row)):
             return []
@@ -203,7 +206,8 @@ def _row(
 def _published_families(published: Published) -> list[CorruptionFamily]:
     """The families of a table of results: errors divided by those of the family's AlexNet, if it has one."""
     settings = published.study.results.settings
-    return [_published_family(published, prefix, places) for prefix, places in families_of_table(settings).items()]
+    families = families_of_table(settings)
+    return [_published_family(published, prefix, places) for prefix, places in families.items()]
 
 
 def _published_family(published: Published, prefix: str, places: Mapping[Place, str]) -> CorruptionFamily:

@@ -336,7 +336,9 @@ def _why_apart(own: GridColumn, published: GridColumn, is_testbed: bool) -> str:
         return f"they are {own.setting['metric']}"
     if is_testbed and own.apart:
         return own.apart
-    other_sizes = [n for n in own.sizes if published.sizes and not same_images(n, published.sizes)]
+    if not published.sizes:
+        return ""
+    other_sizes = [n for n in own.sizes if not same_images(n, published.sizes)]
     if not other_sizes:
         return ""
     expected = " or ".join(formatting.count(int(n)) for n in sorted(published.sizes))
@@ -407,17 +409,21 @@ def _own_models_on_line(data: ReportData, titles: Sequence[str]) -> set[str]:
 
 
 def _entry(name: str, infos: Models | None, *, own: bool, fitted: bool) -> ModelEntry:
-    info = infos.get(name) if infos else None
-    return {
+    entry: ModelEntry = {
         "name": name,
         "id": "",
         "assumed": [],
         "training_images": [],
-        "category": info.category if info else "",
-        "base_model": info.base_model if info else "",
+        "category": "",
+        "base_model": "",
         "own": own,
         "fitted": fitted,
     }
+    info = infos.get(name) if infos else None
+    if info is not None:
+        entry["category"] = info.category
+        entry["base_model"] = info.base_model
+    return entry
 
 
 def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[str]:
