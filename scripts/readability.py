@@ -29,6 +29,20 @@ PLACEHOLDER_NAMES = frozenset(
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: Syntax that makes a reader hold several things in mind within one statement.
 DENSE_SYNTAX = (*COMPREHENSIONS, ast.IfExp, ast.Lambda, ast.BoolOp)
+#: Syntax at which a function takes one of several ways.
+BRANCHES = (
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.IfExp,
+    ast.BoolOp,
+    ast.ExceptHandler,
+    ast.match_case,
+    ast.comprehension,
+)
+#: A function with more branches than this is split, or says why it is one.
+MOST_BRANCHES = 15
 SIMPLE_STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
 
 
@@ -45,6 +59,7 @@ class Figures:
     conditional_expressions: int = 0
     comment_lines: int = 0
     formatter_exceptions: int = 0
+    branching_functions: int = 0
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(*(mine + theirs for mine, theirs in zip(self.values(), other.values(), strict=True)))
@@ -72,6 +87,7 @@ class Figures:
             f"{self.placeholder_percentage():.1f}",
             *(f"{rate:.1f}" for rate in rates),
             str(self.formatter_exceptions),
+            str(self.branching_functions),
         ]
 
 
@@ -85,6 +101,7 @@ HEADINGS = (
     "conditional expressions",
     "comment lines",
     "fmt: skip",
+    f"functions with more than {MOST_BRANCHES} branches",
 )
 
 
@@ -158,7 +175,14 @@ def measure(file: Path) -> Figures:
             figures.nested_comprehensions += is_nested(node)
         elif isinstance(node, ast.IfExp):
             figures.conditional_expressions += 1
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            figures.branching_functions += branch_count(node) > MOST_BRANCHES
     return figures
+
+
+def branch_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The branches of a function, those of functions within it included."""
+    return sum(isinstance(node, BRANCHES) for node in ast.walk(function))
 
 
 def is_nested(comprehension: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> bool:

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from shiftbench.errors import UnknownNameError
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import Score, SettingScore
 from shiftbench.studies import Models, Results, StudyError, read_models, read_results, results_from_scores
 from shiftbench.studies.study import ShiftAxes, Study, unlisted
 from tests.raised import raises
@@ -101,9 +101,9 @@ def test_missing_file() -> None:
 
 def test_scores_of_a_run() -> None:
     entries = [
-        ("a", "val", Score("top1", 0.7, 0.6, 0.8, n=100, provenance="p")),
-        ("b", "val", Score("top1", 0.8, 0.7, 0.9, n=100, provenance="q")),
-        ("a", "fog", Score("top1", 0.5, 0.4, 0.6, n=100)),
+        SettingScore("a", "val", Score("top1", 0.7, 0.6, 0.8, n=100, provenance="p")),
+        SettingScore("b", "val", Score("top1", 0.8, 0.7, 0.9, n=100, provenance="q")),
+        SettingScore("a", "fog", Score("top1", 0.5, 0.4, 0.6, n=100)),
     ]
     table = results_from_scores(entries)
     assert table.unit == "fraction" and table.of("fog") == {"a": 0.5} and "different provenance" in table.notes[0]

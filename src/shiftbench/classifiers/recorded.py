@@ -686,13 +686,13 @@ def _meaning(words: set[str], space: LabelSpace, source: str) -> dict[str, int]:
     unique_names = _unique_names(space)
     if words <= unique_names.keys():
         return {word: unique_names[word] for word in words}
-    if all(re.fullmatch(r"\d+(\.0)?", word) for word in words):
+    if all(re.fullmatch(r"\d+\.0|\d+", word) for word in words):
         # A column with missing values is often read as floating-point numbers, such as "7.0".
         whole_numbers = {word: word.removesuffix(".0") for word in words}
         if set(whole_numbers.values()) != words:
             meaning = _meaning(set(whole_numbers.values()), space, source)
             return {word: meaning[number] for word, number in whole_numbers.items()}
-        if all(int(word) < len(space) for word in words):
+        if max(map(int, words), default=0) < len(space):
             return {word: int(word) for word in words}
     unknown = {word for word in words - unique_names.keys() if word not in space and not word.isdigit()}
     raise _unknown_classes(sorted(unknown or words), space, source)

@@ -20,7 +20,7 @@ from shiftbench.studies.image_bootstrap import IMAGES
 from shiftbench.studies.many_faces import Finding
 from shiftbench.studies.reproducibility import FrequencyBin, Gaps, Reproducibility
 from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
-from shiftbench.studies.study import GroupMean, Study, unlisted
+from shiftbench.studies.study import GroupMean, ShiftCorrelation, Study, unlisted
 
 if TYPE_CHECKING:  # what it imports runs models
     from shiftbench.studies.colours import ColourEffect
@@ -70,7 +70,7 @@ def effective_table(
 
 
 def _with_categories(study: Study, rows: Iterable[Row]) -> list[Row]:
-    return [{"category": study.category_of(row["model"]), **row} for row in rows]
+    return [{"category": study.category_of(str(row["model"])), **row} for row in rows]
 
 
 def _own_note(own: Sequence[str]) -> list[str]:
@@ -309,7 +309,7 @@ def _correlation_data(first: str, second: str, correlation: Correlation) -> dict
     }
 
 
-def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
+def correlation_table(pairs: Sequence[ShiftCorrelation], level: float) -> Table:
     """Pearson's and Spearman's correlation of each pair of shifts, which come with their two names."""
     rows = [_CorrelationRow.of(first, second, correlation) for first, second, correlation in pairs]
     correlations = [_correlation_data(first, second, correlation) for first, second, correlation in pairs]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 #: What a table holds of a row, by the keys of its columns.
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 
 
 class Record(Protocol):

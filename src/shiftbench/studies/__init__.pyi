@@ -15,6 +15,7 @@ from .robustness import EffectiveRobustness as EffectiveRobustness
 from .robustness import RelativeRobustness as RelativeRobustness
 from .robustness import effective_robustness as effective_robustness
 from .robustness import relative_robustness as relative_robustness
+from .study import ShiftCorrelation as ShiftCorrelation
 from .study import Study as Study
 
 __all__: list[str]

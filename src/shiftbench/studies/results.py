@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from shiftbench.errors import check_names, listed
 from shiftbench.grouping import repeated
 from shiftbench.io.parquet import read_parquet
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, check_unique, left_out, recognise_unit, whole
+
+if TYPE_CHECKING:
+    from shiftbench.metrics.base import SettingScore
 
 #: pandas writes the names of rows as a column without a name.
 NAME_COLUMNS = ("model", "classifier", "")
@@ -200,29 +203,28 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
     return results
 
 
-def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: str | None = None) -> Results:
+def results_from_scores(entries: Iterable[SettingScore], *, metric: str | None = None) -> Results:
     """A table from ``Run.scores()``: fractions, with the scores' own n.
 
     Scores of one setting that differ in provenance are not directly comparable: a note is added.
 
     Args:
-        entries: (model, setting, score).
+        entries: The scores of models in settings.
         metric: Only scores of this metric.
     """
     cells: dict[tuple[str, str], _Cell] = {}
     origins: dict[str, set[str]] = {}
-    score: Any
-    for classifier, setting, score in entries:
+    for model, setting, score in entries:
         if metric is not None and score.metric != metric:
             continue
-        if (classifier, setting) in cells:
+        if (model, setting) in cells:
             raise StudyError(
-                f"two scores of {classifier!r} in {setting!r}",
+                f"two scores of {model!r} in {setting!r}",
                 expected="one number for each model and setting",
                 hint="name one metric, or use a workspace in which each was evaluated once",
             )
-        cells[classifier, setting] = _Cell(float(score.value), float(score.n))
-        origins.setdefault(setting, set()).add(str(getattr(score, "provenance", "")))
+        cells[model, setting] = _Cell(float(score.value), float(score.n))
+        origins.setdefault(setting, set()).add(score.provenance)
     mixed = [setting for setting, provenances in origins.items() if len(provenances) > 1]
     results = _checked(_pivot(cells), FRACTION, {})
     if mixed:

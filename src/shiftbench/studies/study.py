@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import compress, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,20 @@ from shiftbench.studies.robustness import (
     relative_robustness,
 )
 from shiftbench.studies.testbed import ShiftAxes as ShiftAxes
+
+
+class ShiftCorrelation(NamedTuple):
+    """The correlation of effective robustness to two shifts.
+
+    Attributes:
+        first: Name of one shift; of ``Study.correlations``, the synthetic one.
+        second: Name of the other.
+        correlation: Their correlation over the models.
+    """
+
+    first: str
+    second: str
+    correlation: Correlation
 
 
 class Study:
@@ -170,10 +184,13 @@ class Study:
         x: str = "val",
         level: float = 0.95,
         scale: str = "logit",
-    ) -> list[tuple[str, str, Correlation]]:
+    ) -> list[ShiftCorrelation]:
         """Every synthetic measure against every natural one (001 appendix I), each by name as in ``shift``."""
         rho = {name: self._rho(self.shift(name, x), scale) for name in dict.fromkeys([*synthetic, *natural])}
-        return [(a, b, self._correlate(rho[a], rho[b], level)) for a, b in product(synthetic, natural)]
+        pairs: list[ShiftCorrelation] = []
+        for first, second in product(synthetic, natural):
+            pairs.append(ShiftCorrelation(first, second, self._correlate(rho[first], rho[second], level)))
+        return pairs
 
     def _rho(self, shift: ShiftAxes, scale: str) -> dict[str, float]:
         """rho of every model; without intervals, so without resamples."""

@@ -113,11 +113,11 @@ class PercentAxis:
 def _tick_families(most: int) -> Iterator[tuple[FloatArray, int]]:
     """Percentages as fractions, rounder ones first, and with how many ticks finer ones are not tried."""
     yield np.array([0.5]), most
-    tails = [float(f"1e-{power}") for power in range(1, 7)]
+    tails = [1 / 10**power for power in range(1, 7)]
     yield np.array([*tails, *(1 - tail for tail in tails)]), most
     yield np.array([0.3, 0.7, 0.2, 0.8, 0.4, 0.6]), most
     for digit in (5, 2):
-        tails = [float(f"{digit}e-{power}") for power in range(2, 7)]
+        tails = [digit / 10**power for power in range(2, 7)]
         yield np.array([*tails, *(1 - tail for tail in tails)]), _ENOUGH_TICKS
     for step in (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001):
         yield np.arange(1.0, round(1 / step)) * step, _ENOUGH_TICKS

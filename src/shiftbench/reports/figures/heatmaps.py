@@ -21,7 +21,7 @@ from shiftbench.reports.figures.style import COLOURS, GREY, SMALL, PaperFigure, 
 from shiftbench.reports.summary import confusion_counts
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError
-from shiftbench.studies.fits import Correlation
+from shiftbench.studies.study import ShiftCorrelation
 
 __all__ = ["confusion", "correlations", "corruptions", "error_map", "error_map_of_run", "heatmap", "severity_grid"]
 
@@ -133,7 +133,7 @@ def confusion(
 
 @in_style
 def correlations(
-    pairs: Sequence[tuple[str, str, Correlation]],
+    pairs: Sequence[ShiftCorrelation],
     *,
     rank: bool = False,
     width: str | float = "single",
@@ -145,15 +145,15 @@ def correlations(
     sign, or none, is possible.
 
     Args:
-        pairs: (synthetic measure, natural measure, correlation).
+        pairs: The correlation of each synthetic measure with each natural one.
         rank: Spearman's rank correlation in place of Pearson's.
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
     if not pairs:
         raise StudyError("no correlations to draw", expected="at least one pair of measures")
-    rows = list(dict.fromkeys(first for first, _, _ in pairs))
-    columns = list(dict.fromkeys(second for _, second, _ in pairs))
+    rows = list(dict.fromkeys(pair.first for pair in pairs))
+    columns = list(dict.fromkeys(pair.second for pair in pairs))
     values = np.full((len(rows), len(columns)), np.nan)
     unsure = np.ones(values.shape, dtype=bool)
     for first, second, correlation in pairs:
@@ -161,11 +161,11 @@ def correlations(
         values[cell] = correlation.spearman if rank else correlation.pearson
         interval = correlation.spearman_interval if rank else correlation.pearson_interval
         unsure[cell] = interval is None or interval.low <= 0.0 <= interval.high
-    counts = sorted({correlation.n for _, _, correlation in pairs})
+    counts = sorted({pair.correlation.n for pair in pairs})
     models = f"{counts[0]} models" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} models"
     notes = [
         f"{'rank' if rank else 'Pearson'} correlation of effective robustness over {models} outside the baseline",
-        f"grey: the {formatting.level_text(pairs[0][2].level)} interval holds 0",
+        f"grey: the {formatting.level_text(pairs[0].correlation.level)} interval holds 0",
     ]
     return _map(
         values,
