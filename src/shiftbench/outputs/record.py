@@ -234,12 +234,12 @@ def check_destination(target: Path, record: str, source: Location | None = None)
     # A run that was killed before it wrote its record leaves only these two.
     names = sorted(path.name for path in target.iterdir() if path.name not in (WORKSHOP, ".lock"))
     if names and record not in names:
-        found = ", ".join(names[:4])
+        entries_text = ", ".join(names[:4])
         if len(names) > 4:
-            found += f", ... ({len(names)} entries)"
+            entries_text += f", ... ({len(names)} entries)"
         raise StoreError(
             f"{target} holds other files",
-            found=found,
+            found=entries_text,
             expected=f"an empty folder, or one with {record}",
             hint="write to a new folder",
         )

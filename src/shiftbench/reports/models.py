@@ -153,11 +153,11 @@ def design_notes(results: Iterable[Result]) -> list[str]:
         if isinstance(result, PartResult):
             passes = len(result.passes.results)
             shifts = result.passes.shifts
-            made = count(passes * result.spec.images)
-            full = count(shifts * result.spec.images)
+            passes_run = count(passes * result.spec.images)
+            passes_of_grid = count(shifts * result.spec.images)
             note = (
                 f"estimates of the full grid: each image met {passes} of {shifts} shifts, "
-                f"{made} of {full} shifted forward passes per model"
+                f"{passes_run} of {passes_of_grid} shifted forward passes per model"
             )
             notes[note] = None
     return list(notes)
@@ -309,11 +309,13 @@ def provenance_table(run: StoredResults) -> Table:
     assumed_facts = run.assumed_facts()
     rows = [_provenance(run, result, assumed_facts) for result in run.results]
     settings_by_origin = by_key((_shared(row), row.setting) for row in rows)
-    shown = [{**as_row(origin), "settings": listed(settings, 3)} for origin, settings in settings_by_origin.items()]
+    shown_rows = []
+    for origin, settings in settings_by_origin.items():
+        shown_rows.append({**as_row(origin), "settings": listed(settings, 3)})
     return Table(
         columns_of("provenance"),
         rows,
-        shown=shown,
+        shown=shown_rows,
         title="provenance",
         notes=software_notes(run, run.results),
         keys=keys_of(_Provenance) if rows else None,
@@ -486,9 +488,9 @@ def _history_data(title: str, date: str, scores: Mapping[str, Score], comparison
 
 def _history_notes(history: _ScoreHistory) -> list[str]:
     notes = ["top-1 accuracy in percent; change: against the version before, in points, paired by image"]
-    more = history.columns[_MAX_HISTORY_COLUMNS:]
-    if more:
-        notes.append(f"{len(more)} more in --json: {', '.join(more)}")
+    hidden_columns = history.columns[_MAX_HISTORY_COLUMNS:]
+    if hidden_columns:
+        notes.append(f"{len(hidden_columns)} more in --json: {', '.join(hidden_columns)}")
     marked = []
     for title in history.scores:
         marked += [f"{title} in {key}" for key in history.columns if (title, key) in history.incomparable]

@@ -145,14 +145,14 @@ def shown_mark(mark: str) -> str:
 def _claim_table(check: Checked) -> Table:
     """What was recomputed; tables of many numbers as one row per table."""
     claim = check.claim
-    shown = _group_rows(check) if check.groups else _number_rows(check)
+    shown_rows = _group_rows(check) if check.groups else _number_rows(check)
     remarks = []
     differing = []
     for group in check.groups:
         differing += [f"{row.name} ({_difference_text(row)})" for row in group.compared if row.mark == DIFFERS]
     if differing:
         remarks.append(f"differing: {listed(differing, _MAX_QUOTED)}")
-    if claim.remark and shown:
+    if claim.remark and shown_rows:
         remarks.append(claim.remark)
     for requirement, waiting in needed(check.rows).items():
         printed = [f"{row.name}: {_published_text(row)}" for row in waiting]
@@ -161,13 +161,13 @@ def _claim_table(check: Checked) -> Table:
         remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): needs {requirement}")
         remarks.append(f"printed: {'; '.join(printed)}")
     columns = columns_of("reproduction")
-    if not any(row.get("expected") for row in shown):
+    if not any(row.get("expected") for row in shown_rows):
         columns = [column for column in columns if column.key != "expected"]
     return Table(
         columns,
-        shown,
+        shown_rows,
         title=f"{_capitalised(claim.place)}: {claim.what}",
-        lead=[f"From {claim.source}"] if shown else [],
+        lead=[f"From {claim.source}"] if shown_rows else [],
         notes=remarks,
         heading=3,
     )

@@ -479,11 +479,11 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
             "original distribution, can"
         )
     rows = [row.as_dict() for row in result.rows]
-    shown = []
+    shown_rows = []
     for row in rows:
         chance = formatting.interval(row["generalisation_low"], row["generalisation_high"], 1, signed=True)
         systematic = formatting.interval(row["systematic_low"], row["systematic_high"], 1, signed=True)
-        shown.append({**row, "reach": chance, "rest": systematic})
+        shown_rows.append({**row, "reach": chance, "rest": systematic})
     by_chance = sum(row["chance_alone"] for row in rows)
     lead = [
         f"gap = {original} minus {new} = adaptivity + distribution + chance, in percentage points",
@@ -504,7 +504,7 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
         "notes": notes,
     }
     title = f"what the gap is made of: {original} and {new}"
-    return Table(columns, rows, shown=shown, title=title, lead=lead, notes=notes, data=data)
+    return Table(columns, rows, shown=shown_rows, title=title, lead=lead, notes=notes, data=data)
 
 
 def bins_table(

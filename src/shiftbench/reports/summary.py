@@ -185,7 +185,7 @@ class ModelSummary:
         for family in self.corruptions:
             worst = f"worst {family.worst[0][0]}{_estimated(family.mean)}"
             parts.append(f"{shown_score(family.mean)[0]} {family.family}, {worst}")
-        return "; ".join([*parts, *(place.sentence for place in self.placements[:1])])
+        return "; ".join([*parts, *(placement.sentence for placement in self.placements[:1])])
 
 
 @dataclass(frozen=True)

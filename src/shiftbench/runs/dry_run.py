@@ -180,13 +180,13 @@ def _time_per_pass(context: RunContext, results: Sequence[PlannedResult], execut
 
 def _count_passes(workspace: Workspace, unfinished: Sequence[PlannedResult], datasets: Mapping[str, Dataset]) -> int:
     """Forward passes of unfinished results: without finished blocks, and without what a design has predicted."""
-    known = known_rows(workspace, unfinished, datasets) if workspace.designs() else {}
+    known_by_key = known_rows(workspace, unfinished, datasets) if workspace.designs() else {}
     states = block_states(workspace, unfinished, all_items(unfinished, datasets), datasets)
     passes = 0
     for planned, blocks in zip(unfinished, states, strict=True):
         predicted = np.empty(0, np.int64)
-        if planned.result.key in known:
-            predicted = known[planned.result.key].rows
+        if planned.result.key in known_by_key:
+            predicted = known_by_key[planned.result.key].rows
         for block, count, is_missing in blocks:
             if is_missing:
                 passes += count - np.diff(np.searchsorted(predicted, [block.start, block.stop])).item()

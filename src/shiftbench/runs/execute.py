@@ -632,7 +632,7 @@ def _compute_blocks(
         in_own_share = set(own_blocks)
         blocks_of_other_jobs = [block for block in blocks if block not in in_own_share]
     failures: list[Failure] = []
-    new_predictions = -sum(len(known.rows) for known in job.known.values())
+    new_predictions = -sum(len(known_rows.rows) for known_rows in job.known.values())
     for share, share_job in ((own_blocks, job), (blocks_of_other_jobs, replace(job, skip_claimed=True))):
         missing = plan.missing_items(context.workspace, context.results, share, context.datasets)
         new_predictions += missing.to_do
@@ -645,8 +645,8 @@ def _compute_blocks(
 
 def _withdrawn(result: Result) -> Failure:
     """The failure of a result that lacks predictions although nothing failed."""
-    why = "some of its predictions were withdrawn, or removed, during the run; the same command makes them again"
-    return Failure(result, Problem(f"classifier {result.classifier!r}", why), tries=1)
+    reason = "some of its predictions were withdrawn, or removed, during the run; the same command makes them again"
+    return Failure(result, Problem(f"classifier {result.classifier!r}", reason), tries=1)
 
 
 def _count_missing_blocks(context: RunContext, lacking: Sequence[PlannedResult], blocks: Sequence[Block]) -> int:

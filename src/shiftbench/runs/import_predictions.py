@@ -298,7 +298,7 @@ def _made_here(setting: Setting) -> SettingError:
     """The error about predictions on images that a suite makes in memory, if nobody says who made these."""
     hint = "import predictions on images made elsewhere under another name"
     for maker in MAKERS:
-        if any(made.name == setting.name for made in _settings_made_by(maker)):
+        if any(released.name == setting.name for released in _settings_made_by(maker)):
             hint = f"if they are from there: {argument('made_by', maker)}"
     return SettingError(
         f"the images of {setting.name!r} are made by this package",

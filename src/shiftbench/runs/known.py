@@ -50,7 +50,7 @@ def known_rows(
 ) -> Mapping[str, KnownRows]:
     """By the key of a planned result: what the workspace already knows of it."""
     designs = workspace.designs()
-    known: dict[str, KnownRows] = {}
+    known_by_key: dict[str, KnownRows] = {}
     for result in planned:
         settings = {result.result.setting}
         settings.update(designs.get(result.result.setting, ()))
@@ -61,8 +61,8 @@ def known_rows(
             if part is not None and len(part.rows):
                 parts.append(part)
         if parts:
-            known[result.result.key] = KnownRows.joined(parts)
-    return known
+            known_by_key[result.result.key] = KnownRows.joined(parts)
+    return known_by_key
 
 
 def _rows_in(workspace: Workspace, stored: Result, planned: PlannedResult, dataset: Dataset) -> KnownRows | None:
@@ -119,7 +119,7 @@ def _stored_shifts(workspace: Workspace, stored: Result, images: int) -> list[st
     if not is_designed(stored):
         return [canonical_json(stored.spec.shift.description)] * images
     members = [canonical_json(member) for member in members_of(stored.spec)]
-    return [members[place] for place in places_of(workspace, stored).tolist()]
+    return [members[index] for index in places_of(workspace, stored).tolist()]
 
 
 @lru_cache(maxsize=16)

@@ -228,9 +228,9 @@ class StoredResults:
 
     def part(self, results: Sequence[Result]) -> Self:
         """Some of these results. What is computed of them is not computed again for the whole, and the reverse."""
-        part = copy(self)
-        part.results = list(results)
-        return part
+        selection = copy(self)
+        selection.results = list(results)
+        return selection
 
     def by_model(self) -> dict[str, Self]:
         """The results of each model, by its title."""

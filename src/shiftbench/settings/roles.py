@@ -191,14 +191,14 @@ def _missing_data(suite: Suite, data: Data, roles: Sequence[str]) -> SettingErro
     tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
     example = argument("data", {role: "TABLE" if role in tables else "FOLDER" for role in roles})
     if data is None:
-        found = "nothing"
+        given_text = "nothing"
     elif isinstance(data, Mapping):
-        found = ", ".join(data)
+        given_text = ", ".join(data)
     else:
-        found = str(data)
+        given_text = str(data)
     return SettingError(
         f"suite {suite.name!r} needs data for {', '.join(roles)}",
-        found=found,
+        found=given_text,
         expected=", ".join(suite.roles),
         hint=f"{example}, or one folder that holds folders of these names",
     )

@@ -281,11 +281,14 @@ def _possible_fractions(results: Results) -> list[str]:
     suspects: list[str] = []
     for column, setting in enumerate(results.settings):
         values = results.values[:, column]
-        others = values[values > 1]
-        if len(others) < _FEWEST_OTHERS:
+        larger_values = values[values > 1]
+        if len(larger_values) < _FEWEST_OTHERS:
+            continue
+        lowest = larger_values.min()
+        if lowest <= _SMALL_PERCENT:
             continue
         for model, value in zip(results.models, values, strict=True):
-            if 0 < value < 1 and others.min() <= 100 * value <= others.max() and others.min() > _SMALL_PERCENT:
+            if 0 < value < 1 and lowest <= 100 * value <= larger_values.max():
                 suspects.append(f"{model} in {setting} ({value:g})")
     if not suspects:
         return []

@@ -198,8 +198,8 @@ class Study:
 
     def _correlate(self, first: dict[str, float], second: dict[str, float], level: float) -> Correlation:
         """The correlation over the models outside the baseline that have a value in either."""
-        others = compress(self.results.models, self.others)
-        evaluated = [name for name in others if name in first or name in second]
+        other_models = compress(self.results.models, self.others)
+        evaluated = [name for name in other_models if name in first or name in second]
         return correlate(first, second, models=evaluated, level=level)
 
     def shift(self, name: str, x: str = "val") -> ShiftAxes:

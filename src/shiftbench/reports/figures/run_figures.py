@@ -184,7 +184,7 @@ class RunFigures:
             names = self._outside_families(references, families)[:_MAX_PANELS]
         if len(names) == 1 and x is None:
             try:
-                study, axes, published_scale, own = published_study(self._run, names[0])
+                study, axes, published_scale, own_models = published_study(self._run, names[0])
             except StudyError:  # No models are published for it, or none that can be compared.
                 pass
             else:
@@ -193,7 +193,7 @@ class RunFigures:
                     study,
                     axes,
                     scale=scale or published_scale,
-                    own=own,
+                    own=own_models,
                     level=level,
                     width=width or "single",
                 )

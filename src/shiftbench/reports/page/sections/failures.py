@@ -111,14 +111,14 @@ def failures(data: ReportData) -> Failures | None:
 def _shown(results: Sequence[Result], most: int, notes: list[str]) -> list[Result]:
     """The results whose mistakes are listed: as many settings as the page has room for."""
     judged = [result for result in results if result.spec.judged_by_image]
-    shown = settings_with_room(judged, most)
+    shown_settings = settings_with_room(judged, most)
     settings = {result.setting for result in judged}
-    if len(shown) < len(settings):
+    if len(shown_settings) < len(settings):
         notes.append(
-            f"mistakes are listed for {len(shown)} of {len(settings)} settings ({listed(shown, 3)}), to keep the page "
-            "small: --failures N lists N for each"
+            f"mistakes are listed for {len(shown_settings)} of {len(settings)} settings ({listed(shown_settings, 3)}), "
+            "to keep the page small: --failures N lists N for each"
         )
-    return [result for result in judged if result.setting in shown]
+    return [result for result in judged if result.setting in shown_settings]
 
 
 def _renamed(data: ReportData, shown: FailureList) -> FailureList:
