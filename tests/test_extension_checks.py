@@ -667,6 +667,15 @@ def test_the_command_line_checks_a_plug_in_that_is_not_installed(tmp_path: Path)
     assert result.exit_code == 1 and "try:" in result.stdout
 
 
+def test_the_command_line_reports_a_plug_in_whose_import_seeds_global_numbers(tmp_path: Path) -> None:
+    plugin = tmp_path / "seeding_plugin.py"
+    plugin.write_text(PLUGIN.format(name="seeded-for-a-test", share="0.15") + "\nnp.random.seed(0)\n")
+    result = call("check", "corruption", "seeded-for-a-test", "--plugin", plugin, "--json")
+    failures = [row["check"] for row in json.loads(result.stdout) if not row["ok"]]
+    assert result.exit_code == 1
+    assert failures == [f"importing {plugin} leaves the global random numbers alone"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
