@@ -164,8 +164,10 @@ def _parameter(parameter: inspect.Parameter) -> str:
         text = f"*{text}"
     elif parameter.kind is parameter.VAR_KEYWORD:
         text = f"**{text}"
-    if parameter.annotation is not inspect.Parameter.empty:
-        text += f": {parameter.annotation}"
+    annotation = parameter.annotation
+    if annotation is not inspect.Parameter.empty:
+        # The fields of a NamedTuple wrap the text.
+        text += f": {getattr(annotation, '__forward_arg__', annotation)}"
     if parameter.default is not inspect.Parameter.empty:
         text += f" = {_default_text(parameter.default)}"
     return text
