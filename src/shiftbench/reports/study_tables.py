@@ -19,7 +19,7 @@ from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
 from shiftbench.studies.image_bootstrap import IMAGES
 from shiftbench.studies.many_faces import Finding
 from shiftbench.studies.reproducibility import FrequencyBin, Gaps, Reproducibility
-from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
+from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, row_data, sentence
 from shiftbench.studies.study import GroupMean, ShiftCorrelation, Study, unlisted
 
 if TYPE_CHECKING:  # what it imports runs models
@@ -35,7 +35,8 @@ def effective_table(
     study: Study, x: str, y: str, result: EffectiveRobustness, *, extremes: bool = False, own: Sequence[str] = ()
 ) -> Table:
     """The line and rho of every model, highest first; ``extremes`` shows people only the ends of a long list."""
-    rows = _with_categories(study, sorted(result.as_dict()["models"], key=lambda row: -row["rho"]))
+    by_rho = sorted(result.rows, key=lambda row: -row.rho)
+    rows = _with_categories(study, map(row_data, by_rho))
     shown: Sequence[Row] = rows
     hidden_notes: list[str] = []
     if extremes:
@@ -246,7 +247,8 @@ def interventions_table(study: Study, means: Sequence[GroupMean], by: str, level
 
 
 def relative_table(study: Study, y: str, result: RelativeRobustness, *, own: Sequence[str] = ()) -> Table:
-    rows = _with_categories(study, sorted(result.as_dict()["models"], key=lambda row: -row["tau"]))
+    by_tau = sorted(result.rows, key=lambda row: -row.tau)
+    rows = _with_categories(study, map(row_data, by_tau))
     notes = [*_own_note(own), f"tau: accuracy on {y} minus the base model's, percentage points"]
     if rows and rows[0]["low"] is not None:
         notes.append(f"{formatting.level_text(result.level)} intervals from both models' images")

@@ -331,8 +331,11 @@ class Table:
         command: str = "",
     ) -> None:
         self.columns = list(columns)
-        self.rows = [as_row(row) for row in rows]
-        self.shown = self.rows if shown is None else [as_row(row) for row in shown]
+        # Who reads a value by its key knows its type.
+        self.rows: list[Mapping[str, Any]] = [as_row(row) for row in rows]
+        self.shown: list[Mapping[str, Any]] = self.rows
+        if shown is not None:
+            self.shown = [as_row(row) for row in shown]
         self.title = title
         self.lead = list(lead)
         self.notes = [*notes, *remarks]

@@ -114,12 +114,12 @@ class EffectiveRobustness:
             "fit": self.line.as_dict(),
             "level": self.level,
             "sources": self.sources,
-            "models": [_as_dict(row) for row in self.rows],
+            "models": [row_data(row) for row in self.rows],
             "notes": list(self.notes),
         }
 
 
-def _as_dict(row: Effective | Relative) -> dict[str, object]:
+def row_data(row: Effective | Relative) -> dict[str, object]:
     """A row for JSON; None where a number does not exist."""
     fields: dict[str, object] = {}
     for name, value in asdict(row).items():
@@ -340,7 +340,7 @@ class RelativeRobustness:
         return {
             "unit": self.unit,
             "level": self.level,
-            "models": [_as_dict(row) for row in self.rows],
+            "models": [row_data(row) for row in self.rows],
             "notes": list(self.notes),
         }
 

@@ -11,7 +11,7 @@ from shiftbench.reports.figures import correlations
 from shiftbench.reports.figures.style import GREY
 from shiftbench.studies import StudyError, correlate
 from shiftbench.studies.fits import Correlation
-from shiftbench.studies.study import Study
+from shiftbench.studies.study import ShiftCorrelation, Study
 from shiftbench.studies.testbed import NATURAL, synthetic
 from tests.reports.figures.looking import check
 
@@ -25,10 +25,10 @@ def pair(slope: float, n: int = 30) -> Correlation:
 @pytest.mark.parametrize("rank", [False, True])
 def test_cells(rank: bool) -> None:
     pairs = [
-        ("noise", "v2", pair(3.0)),
-        ("noise", "r", pair(-3.0)),
-        ("blur", "v2", pair(0.0)),
-        ("blur", "r", pair(1, 3)),
+        ShiftCorrelation("noise", "v2", pair(3.0)),
+        ShiftCorrelation("noise", "r", pair(-3.0)),
+        ShiftCorrelation("blur", "v2", pair(0.0)),
+        ShiftCorrelation("blur", "r", pair(1, 3)),
     ]
     figure = correlations(pairs, rank=rank)
     check(figure)

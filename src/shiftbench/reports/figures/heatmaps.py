@@ -152,8 +152,8 @@ def correlations(
     """
     if not pairs:
         raise StudyError("no correlations to draw", expected="at least one pair of measures")
-    rows = list(dict.fromkeys(pair.first for pair in pairs))
-    columns = list(dict.fromkeys(pair.second for pair in pairs))
+    rows = list(dict.fromkeys(first for first, _, _ in pairs))
+    columns = list(dict.fromkeys(second for _, second, _ in pairs))
     values = np.full((len(rows), len(columns)), np.nan)
     unsure = np.ones(values.shape, dtype=bool)
     for first, second, correlation in pairs:
@@ -161,11 +161,12 @@ def correlations(
         values[cell] = correlation.spearman if rank else correlation.pearson
         interval = correlation.spearman_interval if rank else correlation.pearson_interval
         unsure[cell] = interval is None or interval.low <= 0.0 <= interval.high
-    counts = sorted({pair.correlation.n for pair in pairs})
+    counts = sorted({correlation.n for _, _, correlation in pairs})
     models = f"{counts[0]} models" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} models"
+    _, _, any_correlation = pairs[0]
     notes = [
         f"{'rank' if rank else 'Pearson'} correlation of effective robustness over {models} outside the baseline",
-        f"grey: the {formatting.level_text(pairs[0].correlation.level)} interval holds 0",
+        f"grey: the {formatting.level_text(any_correlation.level)} interval holds 0",
     ]
     return _map(
         values,
