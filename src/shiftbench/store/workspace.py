@@ -642,11 +642,11 @@ class Workspace:
         if is_object(path):
             return read_spec(path)  # Asking whether it has changed costs a request, too.
         stamp = _file_stamp(path)
-        known = self._known_specs.get(str(path))
-        if known is None or known.stamp != stamp:
-            known = _KnownSpec(stamp, read_spec(path))
-            self._known_specs[str(path)] = known
-        return known.spec
+        known_spec = self._known_specs.get(str(path))
+        if known_spec is None or known_spec.stamp != stamp:
+            known_spec = _KnownSpec(stamp, read_spec(path))
+            self._known_specs[str(path)] = known_spec
+        return known_spec.spec
 
     def prediction_files(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[ResultFile]:
         """The files of the complete results, by name; no file is opened.
@@ -761,8 +761,8 @@ class Workspace:
             raise damaged(self.predictions_path(result), "it is missing") from error
         ids, space, used = self._images_of(result.spec)
         if len(block) != len(used.labels):
-            found = f"it has {len(block)} predictions, and its setting {len(used.labels)} images"
-            raise damaged(self.predictions_path(result), found)
+            counts = f"it has {len(block)} predictions, and its setting {len(used.labels)} images"
+            raise damaged(self.predictions_path(result), counts)
         return Predictions(
             classifier=result.title,
             setting=result.setting,
