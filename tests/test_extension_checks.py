@@ -419,6 +419,11 @@ def _by_chance(options: SuiteOptions) -> list[Setting]:
     return [*_night(options), Setting("chance", "data", Corruption("fog", random.uniform(1, 5)))]
 
 
+def _with_a_seed(options: SuiteOptions) -> list[Setting]:
+    random.seed(0)
+    return _night(options)
+
+
 def _empty(options: SuiteOptions) -> list[Setting]:
     return []
 
@@ -445,6 +450,7 @@ def test_a_sound_suite_conforms(registered: Callable[..., None], tmp_path: Path)
         (_shifted_reference, "references are not shifted"),
         (_unknown_metric, "metrics and label spaces exist"),
         (_by_chance, "is the same when it is built again"),
+        (_with_a_seed, "the global random numbers are left alone"),
         (_empty, "gives settings"),
         (_unregistered_shift, "every shift can be rebuilt from its record"),
     ],

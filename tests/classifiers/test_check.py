@@ -124,6 +124,14 @@ class NotEmpty(Good):
         return mean_colours(images).astype(np.float32) if len(images) else np.empty(0, np.float32)
 
 
+class Seeding(Good):
+    """Gives the same scores each time, and the same random numbers to everybody else as well."""
+
+    def scores(self, images: Any) -> Any:
+        np.random.seed(0)  # noqa: NPY002
+        return super().scores(images)
+
+
 def test_a_good_one_passes() -> None:
     assert [check for check in check_classifier(Good()) if not check.ok] == []
 
@@ -147,6 +155,7 @@ def test_a_good_one_passes() -> None:
         (Unpicklable, "pickled"),
         (Undescribed, "JSON"),
         (NotEmpty, "empty batch"),
+        (Seeding, "global random numbers"),
     ],
 )
 def test_each_broken_promise_is_found(kind: type[Good], promise: str) -> None:

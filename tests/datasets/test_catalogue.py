@@ -193,6 +193,8 @@ class Faulty(Dataset):
             raise BadImageError("bad")
         if self.fault == "random":
             return DecodedImage(np.random.default_rng().integers(0, 256, (4, 4, 3), dtype=np.uint8))
+        if self.fault == "seeds":
+            np.random.seed(0)  # noqa: NPY002
         if self.fault == "float":
             return DecodedImage(np.zeros((4, 4, 3)))  # type: ignore[arg-type]
         if self.fault == "shared":
@@ -212,6 +214,7 @@ class Faulty(Dataset):
         ("all bad", "images are uint8 (H, W, 3)"),
         ("float", "images are uint8 (H, W, 3)"),
         ("random", "two reads are equal"),
+        ("seeds", "the global random numbers are left alone"),
         ("shared", "reads do not share memory"),
         ("outside", "an index out of range is an error"),
         ("pickle", "can be pickled"),
