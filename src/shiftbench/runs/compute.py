@@ -263,12 +263,19 @@ class ImageMaker:
         problems = tuple(image.describe_problem() for image in images_read if image.problem)
         block: dict[Geometry, Ready] = {}
         for number, geometry in enumerate(geometries):
-            readable = [i for i, image in enumerate(images_read) if image.crops[number] is not None]
-            ids = tuple(images_read[i].image_id for i in readable)
-            crops = [cast("Pixels", images_read[i].crops[number]) for i in readable]
+            readable: list[int] = []
+            ids: list[str] = []
+            crops: list[Pixels] = []
+            for position, image in enumerate(images_read):
+                crop = image.crops[number]
+                if crop is not None:
+                    readable.append(position)
+                    ids.append(image.image_id)
+                    crops.append(crop)
             # Images of one size are stacked once, for all shifts.
             have_one_size = len({crop.shape for crop in crops}) == 1
-            block[geometry] = Ready(np.stack(crops) if have_one_size else crops, tuple(readable), ids, problems)
+            images = np.stack(crops) if have_one_size else crops
+            block[geometry] = Ready(images, tuple(readable), tuple(ids), problems)
         return block
 
     def shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:

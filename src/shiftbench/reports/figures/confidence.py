@@ -79,11 +79,8 @@ def reliability(
 def _diagram(axes: Axes, below: Axes, bins: Sequence[ReliabilityBin]) -> FloatArray:
     """Draw it and, below, how many images each bin holds; points along its bars, which text should not cover."""
     axes.plot([0, 100], [0, 100], **style.DIAGONAL)
-    filled = [each for each in bins if each.n]
-    x = 100 * np.array([each.confidence for each in filled])
-    y = 100 * np.array([each.accuracy for each in filled])
-    low = 100 * np.array([each.low for each in filled])
-    high = 100 * np.array([each.high for each in filled])
+    rows = [(each.confidence, each.accuracy, each.low, each.high) for each in bins if each.n]
+    x, y, low, high = 100 * np.array(rows).T
     interval = np.stack([low, high])
     # The gap to the diagonal is what the errors measure.
     axes.vlines(x, np.minimum(x, y), np.maximum(x, y), color=style.SKY, linewidth=3, alpha=0.5)

@@ -396,11 +396,12 @@ def bars(
     handles = []
     for number, scores_by_model in enumerate(chart.scores_by_kind.values()):
         ranks = [rank for rank, model in enumerate(chart.models) if model in scores_by_model]
-        scores = [scores_by_model[chart.models[rank]] for rank in ranks]
-        positions = np.array([rank * step + (number + 0.5) * _BAR_HEIGHT for rank in ranks])
-        values = chart.times * np.array([score.value for score in scores])
-        low = chart.times * np.array([score.low for score in scores])
-        high = chart.times * np.array([score.high for score in scores])
+        positions = np.array(ranks) * step + (number + 0.5) * _BAR_HEIGHT
+        rows = []
+        for rank in ranks:
+            score = scores_by_model[chart.models[rank]]
+            rows.append((score.value, score.low, score.high))
+        values, low, high = chart.times * np.array(rows).T
         drawn_bars = axes.barh(
             positions,
             values,

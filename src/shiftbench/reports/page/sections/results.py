@@ -189,7 +189,7 @@ def _own_columns(data: ReportData) -> list[GridColumn]:
             if len(family.severities) > 1:
                 details |= set(family.places.values())
     frames = {result.setting for result in run.results if result.spec.shift.frame is not None}
-    table = ScoreGrid([entry for entry in data.scores if entry[1] not in frames])
+    table = ScoreGrid([entry for entry in data.scores if entry.setting not in frames])
     by_setting = by_key((result.setting, result) for result in run.results)
     columns = [_own_column(table, column, run.workspace, by_setting, details) for column in table.columns]
     plain = [column for column in columns if not column.setting["detail"]]
