@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -680,6 +682,29 @@ def test_the_command_line_reports_a_plug_in_whose_import_seeds_global_numbers(tm
     failures = [row["check"] for row in json.loads(result.stdout) if not row["ok"]]
     assert result.exit_code == 1
     assert failures == [f"importing {plugin} leaves the global random numbers alone"]
+
+
+SEEDING_TORCH = """
+from shiftbench.conformance import changed_generators
+
+def import_torch():
+    import torch
+
+def import_and_seed():
+    import torch
+    torch.manual_seed(0)
+
+print(changed_generators({function}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("function", "libraries"), [("import_torch", "[]"), ("import_and_seed", "['torch']")])
+def test_an_import_that_loads_and_seeds_torch_is_noticed(function: str, libraries: str) -> None:
+    pytest.importorskip("torch")
+    program = SEEDING_TORCH.format(function=function)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == libraries
 
 
 @pytest.mark.parametrize(

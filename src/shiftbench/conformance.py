@@ -40,6 +40,8 @@ __all__ = [
 #: noise may turn single pixels black.
 _WRAPPED_FALL = 200
 _MOST_WRAPPED = 0.5
+#: People choose seeds below this: NumPy takes no others.
+_LARGEST_CHOSEN_SEED = 2**32
 
 
 class CheckResult(NamedTuple):
@@ -219,6 +221,7 @@ def changed_generators(function: Callable[[], object]) -> list[str]:
         >>> changed_generators(lambda: random.seed(0)), changed_generators(lambda: random.Random(0).random())
         (['Python'], [])
     """
+    torch_was_loaded = "torch" in sys.modules
     generators = _global_generators()
     original_states = [generator.state() for generator in generators]
     for generator in generators:
@@ -234,7 +237,15 @@ def changed_generators(function: Callable[[], object]) -> list[str]:
     for generator, before, after in zip(generators, states, states_after, strict=True):
         if pickle.dumps(before) != pickle.dumps(after):
             changed.append(generator.library)
+    if not torch_was_loaded and _torch_is_seeded():
+        changed.append("torch")
     return changed
+
+
+def _torch_is_seeded() -> bool:
+    """Whether torch is loaded, and somebody has seeded it: the seed that it begins with is a random one of 64 bits."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.initial_seed() < _LARGEST_CHOSEN_SEED
 
 
 @dataclass(frozen=True)

@@ -274,8 +274,7 @@ class ImageMaker:
                     crops.append(crop)
             # Images of one size are stacked once, for all shifts.
             have_one_size = len({crop.shape for crop in crops}) == 1
-            images = np.stack(crops) if have_one_size else crops
-            block[geometry] = Ready(images, tuple(readable), tuple(ids), problems)
+            block[geometry] = Ready(np.stack(crops) if have_one_size else crops, tuple(readable), tuple(ids), problems)
         return block
 
     def shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
