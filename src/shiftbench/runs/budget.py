@@ -198,9 +198,8 @@ def _reached(
     """A note on the images, time and interval width of a design within a budget."""
     # An estimate without a spread, as where all images are right, is as wide as what the images can't exclude.
     exact = clopper_pearson(0, images, budget.level).high
-    half = 0.0
-    for estimate in mean_estimates(run):
-        half = max(half, estimate.half_width(budget.level) or exact)
+    half_widths = [estimate.half_width(budget.level) or exact for estimate in mean_estimates(run)]
+    half = max(half_widths)
     passes = images * (1 + design.passes)
     text = f"{images:,} of {most:,} images, {passes:,} forward passes per model, {elapsed:.0f} s; "
     text += f"mean accuracy is known to \N{PLUS-MINUS SIGN}{100 * half:.2g} points"
