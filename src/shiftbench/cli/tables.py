@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,9 @@ from shiftbench.cli.options import (
     complete_workspace_models,
 )
 from shiftbench.io.paths import place
+
+if TYPE_CHECKING:
+    from shiftbench.reports.table import Table
 
 
 def table_command(
@@ -79,22 +83,16 @@ def table_command(
         raise typer.BadParameter("--mce has its own metrics; see --relative", param_hint="--metric")
     if modelled and (not mce or relative or baseline or results is not None):
         raise typer.BadParameter("needs --mce, without --relative, --baseline and --results", param_hint="--modelled")
-    if relative and not mce:
-        raise typer.BadParameter("needs --mce", param_hint="--relative")
+    if not mce:
+        _refuse_without_mce({"--relative": relative, "--results": results is not None})
     if (gaps or pivot) and (mce or provenance):
         raise typer.BadParameter("not with --mce or --provenance", param_hint="--gaps" if gaps else "--pivot")
     if results is not None:
-        from shiftbench.published.importers import open_table
-        from shiftbench.reports.accuracy_grids import ce_table, severity_grid
-
-        if not mce:
-            raise typer.BadParameter("needs --mce", param_hint="--results")
         if setting is not None:
             raise typer.BadParameter("of a table of results: --family", param_hint="--setting")
-        accuracies = open_table(results, all_models=all_models).results
-        grid = severity_grid(accuracies, family=family, clean="val" if "val" in accuracies.settings else None)
-        models = stored.classifier or ()
-        table_options.show(ce_table(grid, baseline=baseline, relative=relative, models=models, notes=accuracies.notes))
+        table_options.show(
+            _ce_table_of_file(results, stored.classifier, family, baseline, relative=relative, all_models=all_models)
+        )
         return
     run = stored.run(setting)
     if provenance:
@@ -106,6 +104,31 @@ def table_command(
         table_options.show(table)
     else:
         table_options.show(run.table(metric, level=stored.level, gaps=gaps, pivot=pivot))
+
+
+def _refuse_without_mce(options: Mapping[str, bool]) -> None:
+    """Refuse the first of these options that is used; by name, whether each of them is."""
+    for name, is_used in options.items():
+        if is_used:
+            raise typer.BadParameter("needs --mce", param_hint=name)
+
+
+def _ce_table_of_file(
+    file: Path,
+    models: Sequence[str] | None,
+    family: str | None,
+    baseline: str | None,
+    *,
+    relative: bool,
+    all_models: bool,
+) -> Table:
+    """The corruption errors in a table of results, of all models or of these."""
+    from shiftbench.published.importers import open_table
+    from shiftbench.reports.accuracy_grids import ce_table, severity_grid
+
+    accuracies = open_table(file, all_models=all_models).results
+    grid = severity_grid(accuracies, family=family, clean="val" if "val" in accuracies.settings else None)
+    return ce_table(grid, baseline=baseline, relative=relative, models=models or (), notes=accuracies.notes)
 
 
 def compare_command(

@@ -11,6 +11,7 @@ expanded in five steps, which docs/test-set-candidates.md lists.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -299,9 +300,8 @@ def query_plan(
     # The same days limit when an image was taken and when it was uploaded.
     rows = []
     for entry in entries:
-        queries = list(_queries(entry, synsets.get(entry.key), wordnet, step, alternatives.get(entry.key, ())))
-        if words:
-            queries = [f"{query} {word}" for query in queries for word in words]
+        plain_queries = _queries(entry, synsets.get(entry.key), wordnet, step, alternatives.get(entry.key, ()))
+        queries = _with_words(list(plain_queries), words)
         images_per_query = math.ceil(images / len(queries))
         common = (images_per_query, *days, *days, "date-posted-asc")
         for query in queries:
@@ -314,6 +314,13 @@ def query_plan(
     if unknown:
         notes.append(f"not in WordNet, asked for by name: {', '.join(unknown[:10])}")
     return Table(columns, rows, most=_ROWS_IN_TERMINAL, title="Query plan", lead=lead, notes=notes)
+
+
+def _with_words(queries: list[str], words: Sequence[str]) -> list[str]:
+    """Each query with each of the words behind it; as it is, if there are no words."""
+    if not words:
+        return queries
+    return [f"{query} {word}" for query, word in itertools.product(queries, words)]
 
 
 def _queries(
