@@ -333,13 +333,15 @@ def run_forked(function: Callable[[], int], log: Path, timeout: float) -> int | 
         sys.stdout.flush()
         os._exit(code)
     end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            _end_group(process)
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.05)
-    _end_group(process)
+    try:
+        while time.monotonic() < end:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.05)
+    finally:
+        # Ctrl-C reaches this process alone, because the tests have a session of their own.
+        _end_group(process)
     os.waitpid(process, 0)
     return None
 
