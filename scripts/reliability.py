@@ -1,13 +1,15 @@
 """Write the scoreboard of docs/reliability.md from the counts of the last soak: ``make soak`` runs it.
 
 The tests marked ``reliability(group)`` count what they tried (tests/conftest.py). A soak that was run in parts, or of
-which tests were run again, has several files of counts: ``python scripts/reliability.py FILE...`` merges them. The line
-below the table names date and version, and all tests that failed.
+which tests were run again, has several files of counts: ``python scripts/reliability.py FILE...`` merges them. A group
+of which no test is in these files keeps its row, with the dates on which it was run. The line below the table names
+date and version of this soak, and all tests that failed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,7 +48,7 @@ class Counts:
     versions: list[str]
     #: Whether one of the runs was interrupted.
     interrupted: bool
-    #: Outcome, group and tries of every test, by its id.
+    #: Outcome, group, tries and date of every test, by its id.
     tests: dict[str, dict[str, Any]]
 
     @classmethod
@@ -54,7 +56,8 @@ class Counts:
         runs = [json.loads(file.read_text()) for file in files]
         tests: dict[str, dict[str, Any]] = {}
         for run in runs:
-            tests.update(run["tests"])
+            for test, record in run["tests"].items():
+                tests[test] = {**record, "date": run["date"]}
         return cls(
             dates=sorted({run["date"] for run in runs}),
             versions=sorted({run["version"] for run in runs}),
@@ -75,13 +78,35 @@ class Counts:
         return total
 
 
-def scoreboard(counts: Counts) -> str:
-    lines = ["| group | what is tried | tried | survived |", "|---|---|---|---|"]
+    def dates_of(self, group: str) -> str:
+        """When the tests of a group were run: a date, or the first and the last."""
+        return period(record["date"] for record in self.tests.values() if record.get("group") == group)
+
+
+def period(dates: Iterable[str]) -> str:
+    """The first and the last date; one date if they are the same."""
+    ordered = sorted(dates)
+    return " to ".join(dict.fromkeys([ordered[0], ordered[-1]]))
+
+
+def kept_rows(board: str) -> dict[str, str]:
+    """What a scoreboard states about each group that was run: the cells after the description."""
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([\d,]+ \| [\d,]+ \| [^|]+) \|$", board, re.MULTILINE)
+    return dict(rows)
+
+
+def scoreboard(counts: Counts, earlier: str = "") -> str:
+    """The table of all groups; those that the counts do not contain as in an ``earlier`` table."""
+    lines = ["| group | what is tried | tried | survived | run on |", "|---|---|---|---|---|"]
+    earlier_rows = kept_rows(earlier)
     for group, description in GROUPS.items():
         tried = counts.tries(group, "passed", "failed")
         survived = counts.tries(group, "passed")
-        numbers = f"{tried:,} | {survived:,}" if tried else "not run | "
-        lines.append(f"| {group} | {description} | {numbers} |")
+        if tried:
+            cells = f"{tried:,} | {survived:,} | {counts.dates_of(group)}"
+        else:
+            cells = earlier_rows.get(group, "not run |  | ")
+        lines.append(f"| {group} | {description} | {cells} |")
     return "\n".join(lines)
 
 
@@ -90,8 +115,7 @@ def footer(counts: Counts) -> str:
     passed = counts.with_outcome("passed")
     failed = counts.with_outcome("failed")
     skipped = counts.with_outcome("skipped")
-    when = " to ".join(dict.fromkeys([counts.dates[0], counts.dates[-1]]))
-    text = f"{when}, version {' and '.join(counts.versions)}: {len(passed):,} tests passed, {len(failed):,} failed, "
+    text = f"The last run: {period(counts.dates)}, version {' and '.join(counts.versions)}: {len(passed):,} tests passed, {len(failed):,} failed, "
     text += f"{len(skipped):,} were skipped."
     if counts.interrupted:
         text += " **Interrupted**: tests are missing from the counts."
@@ -106,8 +130,8 @@ def main(files: Iterable[Path], page: Path = PAGE) -> None:
     counts = Counts.read(files)
     # A page without both marks, once each, is an error.
     before, board_and_after = page.read_text(encoding="utf-8").split(_BEGIN)
-    _, after = board_and_after.split(_END)
-    board = f"{_BEGIN}\n\n{scoreboard(counts)}\n\n{footer(counts)}\n\n{_END}"
+    earlier, after = board_and_after.split(_END)
+    board = f"{_BEGIN}\n\n{scoreboard(counts, earlier)}\n\n{footer(counts)}\n\n{_END}"
     page.write_text(before + board + after, encoding="utf-8")
 
 

@@ -44,7 +44,7 @@ def written(tmp_path: Path, *files: Path) -> str:
 
 def test_failures_count_as_tried_and_not_survived(counts: Path, tmp_path: Path) -> None:
     text = written(tmp_path, counts)
-    assert "| 8 | 7 |" in text and text.count("| 1 | 0 |") == 2
+    assert "| 8 | 7 | 20" in text and text.count("| 1 | 0 | 20") == 2
     assert "2 tests passed, 3 failed, 1 were skipped" in text and "Interrupted" in text
     assert [line for line in text.splitlines() if line.startswith("- ")] == ["- `t3`", "- `t4`", "- `t5`"]
 
@@ -55,7 +55,18 @@ def test_tests_that_are_run_again_replace_those_that_failed(
     monkeypatch.setenv("SHIFTBENCH_COUNTS", str(tmp_path / "again.json"))
     conftest._write_counts({"passed": [report("t4", "kills", tries=5), report("t3", "bad images")]}, False)
     text = written(tmp_path, counts, tmp_path / "again.json")
-    assert "| 12 | 12 |" in text and "4 tests passed, 1 failed" in text and "Interrupted" in text
+    assert "| 12 | 12 | 20" in text and "4 tests passed, 1 failed" in text and "Interrupted" in text
+
+
+def test_groups_that_were_not_run_keep_their_rows(counts: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    rows = "| bombs | small files | 1,234 | 1,233 | 2001-02-03 |\n| kills | x | 99 | 99 | 2001-02-03 |"
+    page.write_text(f"{reliability._BEGIN}\n{rows}\n| power cuts | x | not run |  |  |\n{reliability._END}\n")
+    reliability.main([counts], page)
+    board = reliability.kept_rows(page.read_text())
+    assert board["bombs"] == "1,234 | 1,233 | 2001-02-03"
+    assert board["kills"].startswith("8 | 7 | 20") and "2001" not in board["kills"]
+    assert "power cuts" not in board
 
 
 def test_every_marked_group_is_on_the_page() -> None:
