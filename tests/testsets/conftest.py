@@ -31,8 +31,8 @@ def cifar() -> ArrayDataset:
     return dataset
 
 
-def _binaries() -> Path | None:
-    """The newest installed server."""
+def postgres_binaries() -> Path | None:
+    """The folder of the newest installed server."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
     return installed[-1].parent if installed else Path(on_path).parent if on_path else None
@@ -53,12 +53,8 @@ class PostgresServer:
         return f"postgresql+psycopg://postgres@/postgres?host={self.folder}&options=-csearch_path%3D{name}"
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    binaries = _binaries()
-    if binaries is None:
-        pytest.skip("PostgreSQL is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="shiftbench-pg-"))
+def server_commands(binaries: Path, folder: Path) -> Callable[..., None]:
+    """A function that runs commands of the server, in a folder that belongs to the server's user."""
     # The server refuses to run as root.
     person = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
     if person is not None:
@@ -81,6 +77,16 @@ def postgres() -> Iterator[PostgresServer]:
         )
         assert done.returncode == 0, done.stderr
 
+    return run
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    binaries = postgres_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="shiftbench-pg-"))
+    run = server_commands(binaries, folder)
     data = str(folder / "data")
     run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
     options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off -c max_connections=300"

@@ -28,7 +28,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
 
 from shiftbench.errors import MissingExtraError
-from shiftbench.testsets.errors import DamagedError, WorkshopError
+from shiftbench.testsets.errors import DamagedError, DatabaseUnreachableError, WorkshopError
 
 #: States of an assignment.
 LEASED = "leased"
@@ -507,12 +507,12 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        with _damage_named(), self._read() as session:
+        with _errors_named(self.shown), self._read() as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        with _damage_named(), self._turn, self._write.begin() as session:
+        with _errors_named(self.shown), self._turn, self._write.begin() as session:
             yield session
 
     def close(self) -> None:
@@ -552,11 +552,14 @@ _DAMAGE_MESSAGES = ("malformed", "not a database", "Could not decode to UTF-8", 
 
 
 @contextmanager
-def _damage_named() -> Iterator[None]:
-    """Turn the errors of a damaged database into DamagedError."""
+def _errors_named(shown: str) -> Iterator[None]:
+    """Turn the errors of a damaged database into DamagedError, and those of one out of reach into UnreachableError."""
     try:
         yield
     except DatabaseError as error:
+        # PostgreSQL gives each of its errors a state; one without was raised by the client, for want of a server.
+        if error.connection_invalidated or getattr(error.orig, "sqlstate", "") is None:
+            raise unreachable(shown, error) from error
         if any(message in str(error.orig) for message in _DAMAGE_MESSAGES):
             raise damaged_error(str(error.orig).splitlines()[0]) from error
         raise
@@ -575,6 +578,16 @@ def _comes_from_reading_rows(error: BaseException) -> bool:
             return True
         trace = trace.tb_next
     return False
+
+
+def unreachable(shown: str, error: DatabaseError) -> DatabaseUnreachableError:
+    """The error about a database that does not answer."""
+    return DatabaseUnreachableError(
+        f"cannot connect to the database {shown}",
+        found=str(error.orig).strip().splitlines()[0],
+        hint="check that the server is running, then repeat the command; SHIFTBENCH_DATABASE may hold the full URL "
+        "with its password",
+    )
 
 
 def damaged_error(found: str) -> DamagedError:
@@ -616,11 +629,23 @@ def without_password(url: str) -> str:
     return parsed._replace(password=None).render_as_string(hide_password=False)
 
 
+#: Options of PostgreSQL's client: without them, a page waits a quarter of an hour for a server that has vanished.
+_CONNECTION_LIMITS = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 30_000,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+
+
 def _engine(url: sa.URL) -> sa.Engine:
     """Connections that are kept for reuse; those of SQLite begin transactions explicitly."""
     if not url.drivername.startswith("sqlite"):
+        # What the URL states is kept.
+        limits = {key: value for key, value in _CONNECTION_LIMITS.items() if key not in url.query}
         try:
-            return sa.create_engine(url, pool_pre_ping=True, pool_size=16, max_overflow=32)
+            return sa.create_engine(url, pool_pre_ping=True, pool_size=16, max_overflow=32, connect_args=limits)
         except ModuleNotFoundError as error:
             raise MissingExtraError(str(error.name), "postgres", "a PostgreSQL database") from error
     engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, pool_size=16, max_overflow=64)
@@ -667,8 +692,4 @@ def upgrade(database: Database) -> None:
                 elif version != versions[0]:
                     command.upgrade(config, "head")
         except OperationalError as error:
-            raise WorkshopError(
-                f"cannot connect to the database {database.shown}",
-                found=str(error.orig).strip().splitlines()[0],
-                hint="check that the server is running; SHIFTBENCH_DATABASE may hold the full URL with its password",
-            ) from None
+            raise unreachable(database.shown, error) from None

@@ -17,6 +17,12 @@ class NotAllowedError(WorkshopError):
     status = 403
 
 
+class DatabaseUnreachableError(WorkshopError):
+    """The server of the database does not answer, or the connection was lost. What was confirmed is stored."""
+
+    status = 503
+
+
 class UnknownTaskError(WorkshopError):
     """No such task or image for this annotator. Forged ids and other people's tasks give the same error."""
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from shiftbench import ShiftbenchError
 from shiftbench.extend.web import DeadlineProtocol, bind, is_loopback
 from shiftbench.testsets.accounts import InvitationLink, invitations, invite, people, revoke_invitation
-from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.errors import DatabaseUnreachableError, WorkshopError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
 from shiftbench.testsets.web.context import AppContext, SignedOutError, see_other
@@ -72,7 +72,11 @@ def _refused(request: Request, error: ShiftbenchError) -> Response:
     if isinstance(error, SignedOutError) and request.method == "GET":
         return see_other("/login")
     context.note_refusal(request, error)
-    return context.page(request, "refused.html", code=getattr(error, "status", 400), error=error)
+    status = getattr(error, "status", 400)
+    if isinstance(error, DatabaseUnreachableError):
+        # Visitors are not told where the database is.
+        error = ShiftbenchError("The database can't be reached.", hint="try again in a minute; stored answers are kept")
+    return context.page(request, "refused.html", code=status, error=error)
 
 
 def _no_page(request: Request, error: Exception) -> Response:
