@@ -36,9 +36,11 @@ _PACKAGE = __name__.partition(".")[0]
 #: Whether the user of this process types commands: messages then name options instead of arguments.
 _on_command_line = False
 #: The start of a URL, which may have lost a slash, as it does when it is taken for a path, or its scheme.
-_SCHEME = r"(?:[a-z][a-z0-9+.-]+://|(?:https?|s3|gs|abfss?|postgresql):/|(?<![\w:/])//)"
+_SCHEME = r"(?:[a-z][a-z0-9+.-]+:/{1,2}|(?<![\w:/])//)"
 _USER_IN_URL = re.compile(rf"({_SCHEME})[^\s/'\"]*@", re.IGNORECASE)
-_QUERY_OF_URL = re.compile(rf"({_SCHEME}[^\s?'\"]*)\?[^\s'\"]+", re.IGNORECASE)
+_QUERY_OF_URL = re.compile(rf"({_SCHEME}[^\s?#'\"]*)\?[^\s'\"]+", re.IGNORECASE)
+#: What follows the sign ``#``, where browsers get tokens; the name of a part of a page has no ``=``.
+_FRAGMENT_OF_URL = re.compile(rf"({_SCHEME}[^\s#'\"]*)#[^\s'\"=]*=[^\s'\"]*", re.IGNORECASE)
 
 #: Control characters but for the tab and the end of a line, and those that change the direction of writing.
 CONTROL_CHARACTERS = [*range(9), *range(11, 32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F)]
@@ -85,12 +87,12 @@ def argument(name: str, value: object = ..., *, flag: str | None = None) -> str:
 
 
 def shell_command(*words: object) -> str:
-    """A command of this package as a shell takes it: words with spaces or other special characters are quoted.
+    """A command of this package as a shell takes it, to be shown: words with special characters are quoted.
 
     >>> shell_command("report", "-w", "my results")
     "shiftbench report -w 'my results'"
     """
-    return shlex.join([_PACKAGE, *map(str, words)])
+    return shlex.join([_PACKAGE, *(without_credentials(str(word)) for word in words)])
 
 
 def without_credentials(text: str) -> str:
@@ -101,10 +103,13 @@ def without_credentials(text: str) -> str:
 
     >>> without_credentials("no https://me:secret@host/model.onnx?token=x here")
     'no https://***@host/model.onnx?*** here'
-    >>> without_credentials("//me:secret@host is not a folder")
-    '//***@host is not a folder'
+    >>> without_credentials("git+ssh:/me:secret@host is not a folder")
+    'git+ssh:/***@host is not a folder'
+    >>> without_credentials("https://host/page#access_token=x")
+    'https://host/page#***'
     """
     text = _USER_IN_URL.sub(r"\1***@", text)
+    text = _FRAGMENT_OF_URL.sub(r"\1#***", text)
     return _QUERY_OF_URL.sub(r"\1?***", text)
 
 

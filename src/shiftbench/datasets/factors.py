@@ -388,7 +388,7 @@ def _parquet_rows(path: Path) -> list[Row]:
     import pyarrow.parquet as pq
 
     with raising(DatasetError, f"the table {path} can't be read", OSError, pa.ArrowException):
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path.absolute())
         count = file.metadata.num_rows
         if count > _MAX_ROWS:
             raise DatasetError(f"{path} is too long", found=f"{count:,} rows", expected=f"up to {_MAX_ROWS:,}")

@@ -223,7 +223,7 @@ def _schema(file: Path) -> pa.Schema:
     import pyarrow.parquet as pq
 
     if file.suffix == ".parquet":
-        return pq.read_schema(file)
+        return pq.read_schema(file.absolute())
     return _arrow_table(file).schema
 
 

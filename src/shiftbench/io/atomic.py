@@ -48,7 +48,8 @@ def write_atomically(
         raise UnwritableError(path.parent, os.strerror(error.errno or 0)) from error
     with named_refusals(path):
         try:
-            write(temporary)
+            # Arrow takes a relative path such as run:1/table.parquet for a URL.
+            write(temporary.absolute())
             if durable:
                 to_disk(temporary)
             is_in_place = exclusive and _linked(temporary, path)

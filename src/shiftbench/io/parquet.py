@@ -46,6 +46,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     """A Parquet file whose texts and bytes are read as dictionaries, without copies of repeated values."""
     import pyarrow.parquet as pq
 
+    path = path.absolute()  # Arrow takes a relative path such as data:1/table.parquet for a URL.
     metadata = pq.read_metadata(path)
     if metadata.num_rows > MOST_ROWS:
         raise ExpansionError(path.name, f"{metadata.num_rows:,} rows", f"{MOST_ROWS:,} rows")
@@ -101,7 +102,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, most_bytes
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pq.read_schema(path)
+    schema = pq.read_schema(path.absolute())
     names = schema.names if columns is None else list(columns)
     schema = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
     size = 0

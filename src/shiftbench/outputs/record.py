@@ -187,7 +187,8 @@ class Staging:
         # Taking the next number of a count can't be interrupted by another thread.
         temporary = self._folder / str(next(self._numbers))
         with named_refusals(target):
-            write(temporary)
+            # Arrow takes a relative path such as copies:1/table.parquet for a URL.
+            write(temporary.absolute())
             if durable:
                 to_disk(temporary)
             try:
