@@ -77,7 +77,6 @@ class Counts:
                 total += int(record["tries"])
         return total
 
-
     def dates_of(self, group: str) -> str:
         """When the tests of a group were run: a date, or the first and the last."""
         return period(record["date"] for record in self.tests.values() if record.get("group") == group)
@@ -115,8 +114,8 @@ def footer(counts: Counts) -> str:
     passed = counts.with_outcome("passed")
     failed = counts.with_outcome("failed")
     skipped = counts.with_outcome("skipped")
-    text = f"The last run: {period(counts.dates)}, version {' and '.join(counts.versions)}: {len(passed):,} tests passed, {len(failed):,} failed, "
-    text += f"{len(skipped):,} were skipped."
+    text = f"The last run: {period(counts.dates)}, version {' and '.join(counts.versions)}: "
+    text += f"{len(passed):,} tests passed, {len(failed):,} failed, {len(skipped):,} were skipped."
     if counts.interrupted:
         text += " **Interrupted**: tests are missing from the counts."
     lines = [text]

@@ -33,6 +33,7 @@ from shiftbench.store.maintenance import (
 )
 from shiftbench.store.unchecked import remove_unchecked_blocks
 from shiftbench.store.workspace import Workspace
+from tests.commands import output
 from tests.runs.helpers import brightest_channel, colour_folder, write_onnx_model
 from tests.runs.test_evaluate import run_small
 
@@ -262,3 +263,22 @@ def test_a_table_is_not_written_through_a_link(tmp_path: Path) -> None:
     Table([Column("a", "a")], [{"a": "b"}]).write(tmp_path / "table.csv")
     assert (tmp_path / "mine.csv").read_text() == "mine"
     assert not (tmp_path / "table.csv").is_symlink()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize(
+    "words", [("preview", "{image}", "-c", "contrast", "--size", "32", "-o"), ("harden", "gallery")]
+)
+def test_sheets_are_not_drawn_through_a_link(
+    words: tuple[str, ...], tmp_path: Path, data: Path, is_there: bool
+) -> None:
+    mine = tmp_path / "mine.png"
+    if is_there:
+        mine.write_text("mine")
+    (tmp_path / "sheet.png").symlink_to(mine)
+    image = str(next(data.rglob("*.png")))
+    command = [word.format(image=image) for word in words]
+    further = ["-a", "speckle", "--columns", "1", "--size", "32"] if words[0] == "harden" else []
+    output(*command, tmp_path / "sheet.png", *further)
+    assert (mine.read_text() if mine.exists() else None) == ("mine" if is_there else None)
+    assert not (tmp_path / "sheet.png").is_symlink()

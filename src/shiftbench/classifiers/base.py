@@ -306,7 +306,10 @@ class BatchedClassifier(Classifier):
             if self.one_at_a_time:
                 added[:] = images[-1]
             images = np.concatenate([images, added])
-        scores = self.forward(images)[:count]
+        scores = self.forward(images)
+        if len(scores) != len(images):
+            return scores  # The caller reports the wrong shape.
+        scores = scores[:count]
         if not self.single_output:
             return scores
         second = scores.reshape(count, 1)

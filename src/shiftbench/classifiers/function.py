@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import STATEFUL_BATCH, BatchedClassifier, Classifier, Outputs, trial_scores
 from shiftbench.classifiers.loading import from_object, load_spec
-from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
+from shiftbench.classifiers.options import (
+    KnownInput,
+    Options,
+    existing_file,
+    looks_like_probabilities,
+    looks_like_sigmoids,
+    settle,
+)
 from shiftbench.classifiers.preprocessing import Preprocessing, in_colour_order
 from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning, argument, required, warn_user
 from shiftbench.io.code_state import code_state, is_own, known_state, note_changes, source_of
@@ -27,6 +34,8 @@ from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 ScoreFunction = Callable[[Pixels], object]
+#: Kinds of NumPy's types: truth values, integers, real numbers, and objects, as mixed data frames have.
+_KINDS_OF_SCORES = "biufO"
 
 
 class FunctionClassifier(BatchedClassifier):
@@ -114,13 +123,22 @@ class FunctionClassifier(BatchedClassifier):
             exact = self._as_array(scores)
             table = np.array(exact, dtype=np.float32)
         self._warn_if_rounded(exact, table)
-        if self.check_outputs and self.outputs == "logits" and table.ndim == 2 and looks_like_probabilities(table):
-            warn_user(
-                f"{self.name} returns what looks like probabilities, but is read as logits; its confidences are wrong "
-                f"unless you state {argument('preprocessing', 'outputs=probabilities', flag='--preprocess')}"
-            )
+        if self.check_outputs and self.outputs == "logits" and table.ndim == 2:
+            self._warn_if_probabilities(table)
         self.check_outputs = False
         return table
+
+    def _warn_if_probabilities(self, table: Scores) -> None:
+        if looks_like_probabilities(table):
+            description = "what looks like probabilities"
+        elif looks_like_sigmoids(table):
+            description = "scores between 0 and 1"
+        else:
+            return
+        warn_user(
+            f"{self.name} returns {description}, but is read as logits; if these are probabilities, its confidences "
+            f"are wrong unless you state {argument('preprocessing', 'outputs=probabilities', flag='--preprocess')}"
+        )
 
     def _as_array(self, scores: Any) -> NDArray[Any]:
         """Scores that the function returned as a tensor, data frame, masked array or list.
@@ -133,6 +151,8 @@ class FunctionClassifier(BatchedClassifier):
         if set(columns) == set(self.space.keys):
             scores = np.asarray(scores)[:, [columns.index(key) for key in self.space.keys]]
         array: NDArray[Any] = np.ma.filled(scores, np.nan)
+        if array.dtype.kind not in _KINDS_OF_SCORES:
+            raise ClassifierError(f"{self.name} does not return scores", found=array.dtype, expected="real numbers")
         return array
 
     def _warn_if_rounded(self, exact: NDArray[Any], rounded: Scores) -> None:

@@ -170,6 +170,7 @@ def preview_command(
 ) -> None:
     """Draw one image under all corruptions at all severities."""
     from shiftbench.datasets.images import decode
+    from shiftbench.io.atomic import write_atomically
     from shiftbench.reports.preview import render_preview
     from shiftbench.shifts.write import chosen_shifts, preparation
 
@@ -180,8 +181,7 @@ def preview_command(
     shifts = chosen_shifts(corruption, parse_severities(severity), options)
     pixels = preparation(size)(decode(image, image.name).pixels, image.name)
     rendered = render_preview(pixels, shifts, image_id=image.name, seed=seed)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    rendered.save(target, "PNG")
+    write_atomically(target, lambda temporary: rendered.save(temporary, "PNG"))
     description = {
         "preview": str(target),
         "width": rendered.width,

@@ -388,11 +388,19 @@ def _labels(
     column: pa.ChunkedArray, names: Sequence[str] | None, space: AskedSpace, dataset: str
 ) -> tuple[LabelSpace, Labels]:
     """The label space and the labels of a column, whose classes are ``names`` or, without names, its values."""
+    import pyarrow as pa
+
     values = column.to_pylist()
     if not names:
         unlabelled = "" if any(isinstance(value, str) for value in values) else -1
         filled = [unlabelled if value is None else value for value in values]
         return array_labels(np.array(filled), space, dataset)
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise DatasetError(
+            f"the labels of {dataset!r} are not positions in its list of class names",
+            found=f"a column of {column.type}",
+            expected="one integer per image",
+        )
     target, index = recognise_names([str(name) for name in names], space, own=dataset)
     table = np.array([*index, -1], dtype=np.int32)  # the last for "no label", stored as -1 or null
     stored = np.array([-1 if value is None else value for value in values], dtype=np.int64)

@@ -487,6 +487,7 @@ def gallery_command(
     Augmentations that need a network are left out unless it is given: -a deepaugment-edsr:network=FILE.
     """
     from shiftbench.extend.datasets import decode
+    from shiftbench.extend.io import write_atomically
     from shiftbench.hardening.augmentations.gallery import choose, demo_photograph, render_gallery, square
 
     if file.suffix.lower() != ".png":
@@ -503,8 +504,7 @@ def gallery_command(
         title = image.name
         pixels = decode(image, image.name).pixels
     sheet = render_gallery(square(pixels, size), rows, title=title, columns=columns, seed=seed)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(file, "PNG")
+    write_atomically(file, lambda temporary: sheet.save(temporary, "PNG"))
     drawn = [row.title for row in rows]
     record = {"gallery": str(file), "augmentations": drawn, "left_out": left_out, "seed": seed}
     show(record, f"written: {file} ({sheet.width} x {sheet.height})", as_json=json)

@@ -67,9 +67,7 @@ def results_after_a_cut(there: Host, data: Path, monkeypatch: pytest.MonkeyPatch
         exit_code = run.exitcode
     assert was_cut, "the run ended before its store was cut off"
     results = [name for name in names() if name.startswith("w/predictions/") and name.endswith(".parquet")]
-    return {
-        name.removeprefix("w/"): client.get_object(Bucket=BUCKET, Key=name)["Body"].read() for name in results
-    }
+    return {name.removeprefix("w/"): client.get_object(Bucket=BUCKET, Key=name)["Body"].read() for name in results}
 
 
 def evaluate_slowly_at(environment: dict[str, str], workspace: str, data: Path) -> None:
