@@ -1,8 +1,7 @@
 """One flipped bit in any file that a command has written: noticed when the file is read again, or without effect.
 
 Workspaces have tests of their own (tests/store/test_damage.py), and so have databases of test sets
-(tests/testsets/test_damage.py). Arrays and shards that ``corrupt`` writes have no digests, and say so. Some bits of
-every file in the normal suite, many more in the soak.
+(tests/testsets/test_damage.py). Some bits of every file in the normal suite, many more in the soak.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,12 +41,14 @@ class Writer:
     read: Callable[[Path], object]
 
 
-def _corrupt(folder: Path) -> object:
+def _corrupt(folder: Path, layout: str) -> object:
     write_corruptions(
         folder / "data",
         folder / "out",
         names=("contrast",),
         severities=(1,),
+        format=layout,
+        size=32,
         labels="folders",
         verify=True,
         workers=1,
@@ -54,9 +56,13 @@ def _corrupt(folder: Path) -> object:
     return bytes_below(folder / "out")
 
 
-def _corrupt_a_new_folder(folder: Path) -> None:
+def _corrupt_a_new_folder(folder: Path, layout: str) -> None:
     colour_folder(folder / "data", per_class=2, size=32)
-    _corrupt(folder)
+    _corrupt(folder, layout)
+
+
+def _copies(layout: str) -> Writer:
+    return Writer(partial(_corrupt_a_new_folder, layout=layout), partial(_corrupt, layout=layout))
 
 
 def _pin(folder: Path) -> None:
@@ -107,7 +113,10 @@ def _trained(folder: Path) -> object:
 
 
 WRITERS = {
-    "corrupt": Writer(_corrupt_a_new_folder, _corrupt),
+    "corrupt": _copies("tree"),
+    "corrupt to arrays": _copies("arrays"),
+    "corrupt to shards": _copies("shards"),
+    "corrupt to tables": _copies("huggingface"),
     "gate pin": Writer(_pin, _pinned),
     "testset freeze": Writer(_freeze, _frozen),
     "harden train": Writer(_train, _trained),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from shiftbench.errors import LabelError
 from shiftbench.shifts.corruptions.api import Corruption, corrupt
 from shiftbench.shifts.write import preparation, write_corruptions
 from tests.outputs.helpers import bytes_below, picture_folder, scene
+from tests.runs.helpers import colour_folder
 
 SHARDS: dict[str, Any] = {
     "names": "fog,snow",
@@ -141,3 +144,41 @@ def test_tables_are_those_of_the_datasets_package(
     for i, row in enumerate(table):
         np.testing.assert_array_equal(np.asarray(row["image"]), expected.read(i).pixels)
     assert len(open_dataset(folder)) == len(table) == 10
+
+
+@pytest.mark.parametrize("layout", ["arrays", "shards", "huggingface"])
+def test_files_that_are_not_what_was_written_are_written_again(layout: str, tmp_path: Path) -> None:
+    """A cut file is noticed by every run, other bytes by a run that verifies; labels are files as well."""
+    source = colour_folder(tmp_path / "source", per_class=3, size=32)
+    copies = partial(
+        write_corruptions, source, tmp_path / "c", names=("fog",), severities=(1, 2), size=32, format=layout
+    )
+    copies(labels="folders", shard_size=4)
+    expected = bytes_below(tmp_path / "c")
+    files = [path for path in sorted((tmp_path / "c").rglob("*.*")) if path.suffix in (".npy", ".tar", ".parquet")]
+    for path in files:
+        content = path.read_bytes()
+        path.write_bytes(content[:-7])
+        copies(labels="folders", shard_size=4)
+        assert bytes_below(tmp_path / "c") == expected
+        path.write_bytes(bytes(len(content)))
+        copies(labels="folders", shard_size=4, verify=True)
+        assert bytes_below(tmp_path / "c") == expected
+    assert copies(labels="folders", shard_size=4, verify=True).written == 0
+
+
+def test_a_damaged_piece_of_an_array_is_made_again(tmp_path: Path) -> None:
+    """A run that was killed leaves pieces: a flipped bit, and a copy that another program made of one."""
+    source = colour_folder(tmp_path / "source", per_class=3, size=32)
+    copies = partial(write_corruptions, source, names=("fog",), severities=(1,), size=32, format="arrays")
+    copies(tmp_path / "whole", labels="folders")
+    copies(tmp_path / "c", labels="folders", shard="1/2")
+    pieces = sorted((tmp_path / "c").glob(".*/**/fog/*.npy"))
+    assert len(pieces) >= 2
+    content = bytearray(pieces[0].read_bytes())
+    content[-1] ^= 1
+    pieces[0].write_bytes(content)
+    shutil.copy(pieces[1], pieces[1].with_name(f"{pieces[1].stem} (conflicted copy).npy"))
+    copies(tmp_path / "c", labels="folders", shard="1/2")
+    copies(tmp_path / "c", labels="folders", shard="2/2")
+    assert (tmp_path / "c" / "fog.npy").read_bytes() == (tmp_path / "whole" / "fog.npy").read_bytes()

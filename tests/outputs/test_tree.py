@@ -351,5 +351,3 @@ def test_files_that_are_not_what_was_written_are_written_again(source: Path, tmp
     assert write_corruptions(source, target, verify=True, **SMALL).written == 1
     assert bytes_below(target) == expected
     assert write_corruptions(source, target, verify=True, **SMALL).written == 0
-    with pytest.raises(StoreError):
-        write_corruptions(source, tmp_path / "p", verify=True, format="shards", labels="folders", **SMALL)

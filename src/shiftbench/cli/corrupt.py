@@ -88,8 +88,7 @@ def corrupt_command(
 
     An interrupted run resumes with the same command. With more corruptions or severities it extends the folder; with
     another seed, source or size it fails instead of mixing them. shiftbench-corruptions.json in the folder records how
-    the copies were made. Files of a tree whose size is not what was written are written again; --verify compares their
-    bytes, too.
+    the copies were made. Files whose size is not what was written are written again; --verify compares their bytes.
 
     \b
     Examples:

@@ -22,6 +22,8 @@ from shiftbench.outputs.record import CHECKSUMS, WORKSHOP
 
 #: The file in an output folder that holds the checksums; hidden, so that nobody takes it for data.
 CHECKSUM_FILE = ".shiftbench-checksums"
+#: Bytes of a file that are read at once.
+_PART = 1 << 22
 _ENTRY = np.dtype([("path", "<u8"), ("size", "<u8"), ("content", "V16")])
 
 
@@ -61,12 +63,14 @@ class Checksums:
             return False
         if size != checksum.size:
             return True
-        return content and _content_digest((self.folder / file).read_bytes()) != checksum.content
+        return content and _digest_of_file(self.folder / file) != checksum.content
 
-    def join(self) -> None:
-        """Write all checksums into one file."""
-        if len(self):
-            write_bytes(self.folder / CHECKSUM_FILE, self._entries.tobytes())
+    def join(self, *, without: Iterable[str] = ()) -> None:
+        """Write all checksums into one file, but for those ``without`` a file from now on."""
+        dropped = np.array([_path_key(file) for file in without], np.uint64)
+        entries = self._entries[~np.isin(self._entries["path"], dropped)]
+        if len(entries):
+            write_bytes(self.folder / CHECKSUM_FILE, entries.tobytes())
 
 
 class ChecksumLog:
@@ -79,7 +83,13 @@ class ChecksumLog:
 
     def add(self, files: Iterable[tuple[str, bytes]]) -> None:
         """Note the content of files below the folder."""
-        entries = [(_path_key(file), len(data), _content_digest(data)) for file, data in files]
+        self._append([(_path_key(file), len(data), _content_digest(data)) for file, data in files])
+
+    def add_file(self, file: str, path: Path) -> None:
+        """Note the content of ``path``, which will be renamed to a file below the folder."""
+        self._append([(_path_key(file), path.stat().st_size, _digest_of_file(path))])
+
+    def _append(self, entries: list[tuple[int, int, bytes]]) -> None:
         with self._turn:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as log:
@@ -109,3 +119,12 @@ def _path_key(file: str) -> int:
 
 def _content_digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _digest_of_file(path: Path) -> bytes:
+    """The same digest, of a file that need not fit into memory."""
+    content = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            content.update(part)
+    return content.digest()

@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -105,6 +105,8 @@ class Layout(ABC):
     def __init__(self, variants: Variants, folder: Path) -> None:
         self.variants = variants
         self.folder = folder
+        self._checksums: Checksums | None = None
+        self._log: ChecksumLog | None = None
 
     @property
     def units(self) -> range:
@@ -115,18 +117,50 @@ class Layout(ABC):
     def missing(self, unit: int) -> Sequence[int]:
         """The variants that are not on disk."""
 
-    def scan(self) -> None:  # noqa: B027 - not all layouts need it
+    def scan(self) -> None:
         """Look at the folder once for all units; called before ``missing``."""
+        self._checksums = Checksums(self.folder)
 
-    def prepare(self, writer: Writer) -> None:  # noqa: B027
+    def prepare(self, writer: Writer) -> None:  # noqa: B027 - not all layouts need it
         """Called once, before any unit is written."""
 
     @abstractmethod
     def write(self, unit: int, writer: Writer) -> None:
         """Write what is missing of a unit."""
 
-    def finish(self, writer: Writer) -> None:  # noqa: B027
+    def finish(self, writer: Writer) -> None:
         """Called once, when all units are written."""
+        Checksums(self.folder).join()
+
+    def is_as_written(self, file: str) -> bool:
+        """Whether a file below the folder exists and is what was written, as far as that was noted.
+
+        Empty files count as missing, as a power failure may leave them.
+        """
+        size = file_size(f"{self.folder}/{file}")
+        if not size:
+            return False
+        if self._checksums is None:
+            return True
+        if self.needs_checksums and self._checksums.get(file) is None:
+            return False
+        return not self._checksums.differs(file, size, content=self.verify)
+
+    @property
+    def log(self) -> ChecksumLog:
+        """The checksums of what this worker writes; each worker has a file of its own."""
+        if self._log is None:
+            self._log = ChecksumLog(self.folder)
+        return self._log
+
+    def put(self, writer: Writer, file: str, write: Callable[[Path], object]) -> None:
+        """Write a file below the folder, and note its checksum before it is in place."""
+
+        def write_and_note(temporary: Path) -> None:
+            write(temporary)
+            self.log.add_file(file, temporary)
+
+        writer.staging.write(self.folder / file, write_and_note)
 
 
 class Tree(Layout):
@@ -139,34 +173,11 @@ class Tree(Layout):
         super().__init__(variants, folder)
         self._files = files
         self._folders = folders
-        self._checksums: Checksums | None = None
-        self._log: ChecksumLog | None = None
         self.parts = [(index,) for index in range(len(files))]
 
-    def scan(self) -> None:
-        self._checksums = Checksums(self.folder)
-
     def missing(self, unit: int) -> Sequence[int]:
-        """The variants without a file.
-
-        Empty files count as missing, as a power failure may leave them, and so do files that are not what was written.
-        """
-        missing: list[int] = []
-        for variant, file in enumerate(self._files[unit]):
-            size = file_size(f"{self.folder}/{file}")
-            if not size or not self._is_as_written(file, size):
-                missing.append(variant)
-        return missing
-
-    def _is_as_written(self, file: str, size: int) -> bool:
-        if self._checksums is None:
-            return True
-        if self.needs_checksums and self._checksums.get(file) is None:
-            return False
-        return not self._checksums.differs(file, size, content=self.verify)
-
-    def finish(self, writer: Writer) -> None:
-        Checksums(self.folder).join()
+        """The variants without a file, or with one that is not what was written."""
+        return [variant for variant, file in enumerate(self._files[unit]) if not self.is_as_written(file)]
 
     def prepare(self, writer: Writer) -> None:
         for folder in self._folders:
@@ -180,13 +191,11 @@ class Tree(Layout):
             return
         image_id = self.variants.source.ids[unit]
         files = [self._files[unit][variant] for variant in missing]
-        if self._log is None:
-            self._log = ChecksumLog(self.folder)
         try:
             for variant, file in zip(missing, files, strict=True):
                 variant_pixels = self.variants.make(variant, pixels, image_id)
                 data = self.variants.encode(variant_pixels, file)
-                self._log.add([(file, data)])
+                self.log.add([(file, data)])
                 writer.staging.put(self.folder / file, data)
         except BadImageError as error:
             # An image that one of the variants can't be made of is left out of all of them.
@@ -239,15 +248,29 @@ class Arrays(Layout):
         return max(1, min(256, (4 << 20) // image_bytes, sixteenth))
 
     def scan(self) -> None:
-        """List the folder.
+        """List the folder, and remove arrays and pieces that are not what was written.
 
         Its files are not looked up one by one: a shared file system may remember for a minute that a file was missing.
         """
+        pieces: dict[str, list[int]] = {}
         for name in self._groups:
-            if self._final(name).exists():
+            numbers = (path.stem for path in (self._workshop / name).glob("*.npy"))
+            # Tools that copy folders between machines leave other names there.
+            pieces[name] = [int(number) for number in numbers if number.isdigit()]
+        # The checksum of a piece is noted before the piece is in place, so what was listed now has one.
+        super().scan()
+        for name, numbers in pieces.items():
+            if self._is_kept(self._final(name)):
                 self._written_units[name] = set(self.units)
             else:
-                self._written_units[name] = {int(path.stem) for path in (self._workshop / name).glob("*.npy")}
+                self._written_units[name] = {number for number in numbers if self._is_kept(self._piece(name, number))}
+
+    def _is_kept(self, file: str) -> bool:
+        """Whether a file is as it was written; another one is removed."""
+        if self.is_as_written(file):
+            return True
+        (self.folder / file).unlink(missing_ok=True)
+        return False
 
     def missing(self, unit: int) -> Sequence[int]:
         missing: list[int] = []
@@ -261,14 +284,13 @@ class Arrays(Layout):
         write_json(self._workshop / _SURVEY, {"skipped": self._skipped, "shape": list(self._shape)})
         writer.skipped.update(self._skipped)
         labels = np.tile(self.variants.source.labels[self._readable].astype(np.int64), self._depth)
-        path = self.folder / "labels.npy"
-        if not path.exists():
-            writer.staging.write(path, lambda temporary: save_array(temporary, labels))
+        if not self.is_as_written("labels.npy"):
+            self.put(writer, "labels.npy", lambda temporary: save_array(temporary, labels))
 
     def write(self, unit: int, writer: Writer) -> None:
         missing = []
         for name in self._groups:
-            if not self._piece(name, unit).exists() and not self._final(name).exists():
+            if not (self.folder / self._piece(name, unit)).exists() and not (self.folder / self._final(name)).exists():
                 missing.append(name)
         if not missing:
             return
@@ -277,7 +299,7 @@ class Arrays(Layout):
         for name in missing:
             variants = self._groups[name]
             rows = np.stack([self.variants.make_batch(variant, images, ids) for variant in variants])
-            writer.staging.write(self._piece(name, unit), partial(save_array, values=rows))
+            self.put(writer, self._piece(name, unit), partial(save_array, values=rows))
             writer.wrote(len(variants) * len(ids))
 
     def _read_images(self, unit: int, writer: Writer) -> Pixels:
@@ -292,9 +314,11 @@ class Arrays(Layout):
 
     def finish(self, writer: Writer) -> None:
         for name in self._groups:
-            if not self._final(name).exists():
-                writer.staging.write(self._final(name), partial(self._join, name))
+            if not (self.folder / self._final(name)).exists():
+                self.put(writer, self._final(name), partial(self._join, name))
             shutil.rmtree(self._workshop / name, ignore_errors=True)
+        pieces = (self._piece(name, unit) for name in self._groups for unit in self.units)
+        Checksums(self.folder).join(without=pieces)
 
     def _join(self, name: str, path: Path) -> None:
         """Write one array, made of its pieces, to a path; raises StoreError if a piece is damaged."""
@@ -303,16 +327,16 @@ class Arrays(Layout):
         by_variant = array.reshape(self._depth, count, *self._shape)
         for unit, piece in enumerate(self._pieces):
             expected_shape = (self._depth, len(piece), *self._shape)
-            by_variant[:, piece.slice] = _load_piece(self._piece(name, unit), expected_shape)
+            by_variant[:, piece.slice] = _load_piece(self.folder / self._piece(name, unit), expected_shape)
         array.flush()
 
-    def _piece(self, name: str, unit: int) -> Path:
+    def _piece(self, name: str, unit: int) -> str:
         """The file of one unit of an array, until all are joined."""
-        return self._workshop / name / f"{unit:06d}.npy"
+        return f"{WORKSHOP}/{ARRAYS}/{name}/{unit:06d}.npy"
 
-    def _final(self, name: str) -> Path:
+    def _final(self, name: str) -> str:
         """The file of an array."""
-        return self.folder / f"{name}.npy"
+        return f"{name}.npy"
 
 
 def _load_piece(file: Path, expected_shape: tuple[int, ...]) -> Pixels:

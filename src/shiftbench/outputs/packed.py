@@ -63,7 +63,7 @@ class Packed(Layout):
 
     def missing(self, unit: int) -> Sequence[int]:
         variants = range(len(self.variants.names))
-        return [variant for variant in variants if not self._file(variant, unit).exists()]
+        return [variant for variant in variants if not self.is_as_written(self._file(variant, unit))]
 
     def write(self, unit: int, writer: Writer) -> None:
         indices = self.parts[unit]
@@ -74,7 +74,7 @@ class Packed(Layout):
 
         def write_variant(variant: int) -> None:
             samples = self._samples(variant, usable, decoded)
-            writer.staging.write(self._file(variant, unit), partial(self._pack, samples))
+            self.put(writer, self._file(variant, unit), partial(self._pack, samples))
             writer.wrote(len(usable))
             writer.advance(len(indices) - len(usable))
 
@@ -95,9 +95,9 @@ class Packed(Layout):
         else:
             write_table(path, samples, self._classes)
 
-    def _file(self, variant: int, unit: int) -> Path:
+    def _file(self, variant: int, unit: int) -> str:
         name = f"{unit:06d}.tar" if self._classes is None else table_name(unit, len(self.units))
-        return self.folder / self.variants.names[variant] / name
+        return f"{self.variants.names[variant]}/{name}"
 
 
 class _DecodedImages:

@@ -120,7 +120,7 @@ def write_corruptions(
             ignored, with a warning if there is one.
         alpha: Transparent images lose their alpha channel (``"drop"``) or are laid on a background. By default they
             lose it, with a warning if there are any.
-        verify: Whether the files of a tree are read and compared with the digests of what was written; those that
+        verify: Whether the files that exist are read and compared with the digests of what was written; those that
             differ are written again. Without it only their sizes are compared.
         progress: Whether a progress bar is shown.
     """
@@ -136,8 +136,6 @@ def write_corruptions(
     layout = format or _natural_format(base)
     if layout not in FORMATS:
         raise StoreError(f"unknown format {layout!r}", expected=", ".join(FORMATS))
-    if verify and layout != "tree":
-        raise StoreError("only the files of a tree have digests to verify", found=f"format {layout!r}")
     target = place(destination)
     if is_object(target):
         raise StoreError("the destination is in an object store", found=target, hint="write to a folder, then copy it")
