@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shiftbench.errors import StoreError
-from shiftbench.io.cache import cache_entries, cache_folder, trim_cache, unpacked
+from shiftbench.io import cache as cache_module
+from shiftbench.io.cache import cache_entries, cache_folder, cached_array, trim_cache, unpacked
 from tests.commands import answer, call, output
 
 DAY = 86_400
@@ -101,3 +104,39 @@ def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError) as caught:
         trim_cache()
     assert caught.value.found == "much"
+
+
+def test_every_kind_of_the_source_is_listed() -> None:
+    """A folder that the list leaves out is never cleared, and has no limit. Records of jobs and locks are no cache."""
+    source = Path(cache_module.__file__).parents[1]
+    kinds: set[str] = set()
+    for file in source.rglob("*.py"):
+        for words in re.findall(r"cache_folder\(((?:[\"'][\w-]+[\"'](?:, )?)+)", file.read_text(encoding="utf-8")):
+            kinds.add("/".join(re.findall(r"[\w-]+", words)))
+    assert kinds - {"jobs", "hardening/gpus"} == set(cache_module._KINDS)
+
+
+def test_a_cached_array_with_a_flipped_bit_is_made_again(cache: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+    path = cache_folder("texts") / "a.npz"
+    makings = 0
+
+    def make() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        nonlocal makings
+        makings += 1
+        return values
+
+    for _ in range(2):
+        assert cached_array(path, make).tobytes() == values.tobytes()
+    assert makings == 1
+    content = path.read_bytes()
+    for bit in range(0, len(content) * 8, 5):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        assert cached_array(path, make).tobytes() == values.tobytes()
+    assert makings > 100
+    for damaged in (b"", content[:-30], bytes(len(content)), b"\x93NUMPY"):
+        path.write_bytes(damaged)
+        assert cached_array(path, make).tobytes() == values.tobytes()
+        assert path.read_bytes() == content

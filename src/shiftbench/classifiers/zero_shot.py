@@ -6,22 +6,18 @@ treated like every torch module: engines, gradients, fingerprints. The prompts a
 
 from __future__ import annotations
 
-import io
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.errors import ClassifierError, argument, raising
-from shiftbench.io.atomic import write_bytes
-from shiftbench.io.cache import cache_folder
+from shiftbench.io.cache import cache_folder, cached_array
 from shiftbench.io.code_state import module_digest
 from shiftbench.io.hashing import digest
 from shiftbench.labels.catalogue import LabelsArgument
@@ -126,16 +122,9 @@ class EncoderPair:
         if self.encoder_id is None:
             return class_features(self.encode_texts, texts)
         torch = import_torch()
-        path = cache_folder("texts") / f"{digest(FEATURES_VERSION, self.encoder_id, texts)}.npy"
-        if path.is_file():
-            with raising(ClassifierError, f"{path} is damaged", ValueError, hint="remove it"):
-                cached: Tensor = torch.from_numpy(np.load(path, allow_pickle=False))
-            return cached
-        features = class_features(self.encode_texts, texts)
-        content = io.BytesIO()
-        np.save(content, features.numpy())
-        write_bytes(path, content.getvalue())
-        return features
+        path = cache_folder("texts") / f"{digest(FEATURES_VERSION, self.encoder_id, texts)}.npz"
+        features = cached_array(path, lambda: class_features(self.encode_texts, texts).numpy())
+        return cast("Tensor", torch.from_numpy(features))
 
 
 def split_prompts(target: str) -> tuple[str, Prompts]:

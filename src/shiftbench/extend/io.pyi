@@ -3,6 +3,7 @@ from shiftbench.io.atomic import write_atomically as write_atomically
 from shiftbench.io.atomic import write_bytes as write_bytes
 from shiftbench.io.atomic import write_json as write_json
 from shiftbench.io.cache import cache_folder as cache_folder
+from shiftbench.io.cache import cached_array as cached_array
 from shiftbench.io.hashing import digest as digest
 from shiftbench.io.hashing import file_digest as file_digest
 from shiftbench.io.hashing import seeded_rank as seeded_rank

@@ -8,18 +8,24 @@ import shutil
 import time
 import zipfile
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
 from shiftbench.errors import StoreError, raising
+from shiftbench.io.atomic import write_atomically
 from shiftbench.io.hashing import file_digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.parquet import ExpansionError
 from shiftbench.io.paths import Location, inside, is_object, remove_tree
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Archives with more bytes than this when unpacked are refused.
 MOST_UNPACKED = 50_000_000_000
@@ -40,6 +46,7 @@ _KINDS = (
     "onnx",
     "packages",
     "shards",
+    "texts",
 )
 #: Bytes that the cache may hold unless the user states otherwise.
 _DEFAULT_LIMIT = 100_000_000_000
@@ -170,6 +177,25 @@ def unpacked(archive: Path) -> Path:
     if len(entries) == 1 and entries[0].is_dir():
         return entries[0]
     return content
+
+
+def cached_array(path: Path, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The array in a file of the cache; made anew, and stored, if there is none or its checksum is wrong."""
+    import numpy as np
+
+    with suppress(*_UNPACKING_ERRORS, KeyError, ValueError, EOFError), np.load(path, allow_pickle=False) as arrays:
+        # The reader of zip archives compares the checksum of each member that is read to its end.
+        values: NDArray[Any] = arrays["values"]
+        mark_used(path)
+        return values
+    values = make()
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(file, values=values)
+
+    write_atomically(path, write, durable=False)
+    return values
 
 
 def check_expansion(name: str, packed: int, unpacked: int) -> None:

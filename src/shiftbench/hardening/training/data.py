@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,8 @@ from shiftbench.errors import BadImageError, DatasetError, LabelError
 from shiftbench.extend.classifiers import read_description
 from shiftbench.extend.datasets import StorageGroups, TrainedOn, find_label_space, identity
 from shiftbench.extend.errors import argument, listed
-from shiftbench.extend.io import cache_folder, digest, write_atomically
-from shiftbench.extend.jobs import on_threads, one_torch_thread, save_array
+from shiftbench.extend.io import cache_folder, cached_array, digest
+from shiftbench.extend.jobs import on_threads, one_torch_thread
 from shiftbench.extend.types import Pixels
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.augmentations.copies import is_folder_of_copies, open_copies
@@ -385,19 +384,19 @@ def _copy(part: Part, images: TrainingImages, recipe: Recipe, show: bool) -> Tra
     if recipe.data.preprocessing:
         pixels_key.append(evaluation_geometry(recipe.data).describe())
     key = digest("copy", part.name, options, *pixels_key)
-    path = cache_folder("hardening", "copies") / f"{part.name}-{key}.npy"
-    with contextlib.suppress(OSError, ValueError, EOFError):
-        cached: Pixels = np.load(path, allow_pickle=False)
-        if cached.shape == images.pixels.shape and cached.dtype == np.uint8:
-            return replace(images, source=cached)
+    path = cache_folder("hardening", "copies") / f"{part.name}-{key}.npz"
+    return replace(images, source=cached_array(path, lambda: _augmented(part, images, show)))
+
+
+def _augmented(part: Part, images: TrainingImages, show: bool) -> Pixels:
+    """The pixels of all images, augmented."""
     pixels = np.empty_like(images.pixels)
     augment = make_image_augmentation(part.name, **part.options)
 
-    def augmented(index: int) -> None:
+    def augment_one(index: int) -> None:
         with one_torch_thread():
             pixels[index] = augment(images.read(index), stream(0, "copy", part.name, images.ids[index]))
 
     with progress_bar(f"copies by {part.name}", len(pixels), show=show) as advance:
-        on_threads(augmented, range(len(pixels)), None, advance)
-    write_atomically(path, lambda temporary: save_array(temporary, pixels))
-    return replace(images, source=pixels)
+        on_threads(augment_one, range(len(pixels)), None, advance)
+    return pixels
