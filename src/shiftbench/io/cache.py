@@ -180,7 +180,12 @@ def unpacked(archive: Path) -> Path:
 
 
 def cached_array(path: Path, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """The array in a file of the cache; made anew, and stored, if there is none or its checksum is wrong."""
+    """The array in a file of the cache; made anew, and stored, if there is none or its checksum is wrong.
+
+    Args:
+        path: The file, whose name ends in ``.npz``.
+        make: Makes the array.
+    """
     import numpy as np
 
     with suppress(*_UNPACKING_ERRORS, KeyError, ValueError, EOFError), np.load(path, allow_pickle=False) as arrays:
