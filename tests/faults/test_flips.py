@@ -19,7 +19,7 @@ from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import ShiftbenchError
-from shiftbench.shifts.write import write_corruptions
+from shiftbench.shifts.write import Format, write_corruptions
 from shiftbench.store.baseline import read_baseline, write_baseline
 from shiftbench.testsets.frozen import read_frozen
 from tests.faults.flows import FLOWS
@@ -41,7 +41,7 @@ class Writer:
     read: Callable[[Path], object]
 
 
-def _corrupt(folder: Path, layout: str) -> object:
+def _corrupt(folder: Path, layout: Format) -> object:
     write_corruptions(
         folder / "data",
         folder / "out",
@@ -56,12 +56,12 @@ def _corrupt(folder: Path, layout: str) -> object:
     return bytes_below(folder / "out")
 
 
-def _corrupt_a_new_folder(folder: Path, layout: str) -> None:
+def _corrupt_a_new_folder(folder: Path, layout: Format) -> None:
     colour_folder(folder / "data", per_class=2, size=32)
     _corrupt(folder, layout)
 
 
-def _copies(layout: str) -> Writer:
+def _copies(layout: Format) -> Writer:
     return Writer(partial(_corrupt_a_new_folder, layout=layout), partial(_corrupt, layout=layout))
 
 

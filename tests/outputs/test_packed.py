@@ -16,7 +16,7 @@ from PIL import Image
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import LabelError
 from shiftbench.shifts.corruptions.api import Corruption, corrupt
-from shiftbench.shifts.write import preparation, write_corruptions
+from shiftbench.shifts.write import Format, preparation, write_corruptions
 from tests.outputs.helpers import bytes_below, picture_folder, scene
 from tests.runs.helpers import colour_folder
 
@@ -147,7 +147,7 @@ def test_tables_are_those_of_the_datasets_package(
 
 
 @pytest.mark.parametrize("layout", ["arrays", "shards", "huggingface"])
-def test_files_that_are_not_what_was_written_are_written_again(layout: str, tmp_path: Path) -> None:
+def test_files_that_are_not_what_was_written_are_written_again(layout: Format, tmp_path: Path) -> None:
     """A cut file is noticed by every run, other bytes by a run that verifies; labels are files as well."""
     source = colour_folder(tmp_path / "source", per_class=3, size=32)
     copies = partial(

@@ -254,9 +254,9 @@ class Arrays(Layout):
         """
         pieces: dict[str, list[int]] = {}
         for name in self._groups:
-            numbers = (path.stem for path in (self._workshop / name).glob("*.npy"))
+            stems = (path.stem for path in (self._workshop / name).glob("*.npy"))
             # Tools that copy folders between machines leave other names there.
-            pieces[name] = [int(number) for number in numbers if number.isdigit()]
+            pieces[name] = [int(stem) for stem in stems if stem.isdigit()]
         # The checksum of a piece is noted before the piece is in place, so what was listed now has one.
         super().scan()
         for name, numbers in pieces.items():
