@@ -37,7 +37,7 @@ def test_arrays_are_those_of_cifar_c(source: Path, tmp_path: Path) -> None:
         for severity in (1, 2, 3, 4, 5):
             block = array[40 * (severity - 1) : 40 * severity]
             np.testing.assert_array_equal(block, corrupt(images, name, severity, seed=3, image_id=ids))
-    visible = {path.name for path in (tmp_path / "c").iterdir()}
+    visible = {path.name for path in (tmp_path / "c").iterdir() if not path.name.startswith(".")}
     assert visible == {"fog.npy", "shot_noise.npy", "labels.npy", "shiftbench-corruptions.json"}
     third = open_dataset(tmp_path / "c" / "fog.npy", severity=3)
     assert third.labels.tolist() == [i % 10 for i in range(40)]

@@ -108,6 +108,10 @@ class Layout(ABC):
         self._checksums: Checksums | None = None
         self._log: ChecksumLog | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """All attributes but the log: every worker writes one of its own."""
+        return {**self.__dict__, "_log": None}
+
     @property
     def units(self) -> range:
         """The numbers of all units."""
