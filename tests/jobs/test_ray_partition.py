@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,10 +48,9 @@ def head(there: Host, log: Path) -> Iterator[str]:
 
 def machines(address: str) -> int:
     """How many machines a cluster has."""
-    from ray._raylet import GcsClient
-
+    raylet: Any = importlib.import_module("ray._raylet")
     try:
-        nodes = GcsClient(address=address).get_all_node_info(timeout=5)
+        nodes = raylet.GcsClient(address=address).get_all_node_info(timeout=5)
     except Exception:  # The head is still starting.
         return 0
     return sum(node.state == 0 for node in nodes.values())
