@@ -16,7 +16,7 @@ from shiftbench.testsets.errors import DatabaseUnreachableError
 from shiftbench.testsets.frequencies import selection_frequencies
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.verify import verify
-from tests.networks import Host, host
+from tests.hosts import Host, host
 from tests.testsets.conftest import postgres_binaries, server_commands
 from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
 
@@ -82,8 +82,8 @@ def test_answers_of_a_database_that_is_cut_off(tmp_path: Path, seconds: float) -
         fill(project)
         people = annotators(project, 3)
         work(project, people[:1], by_share)
-        there.cable.cut()
-        mending = threading.Timer(seconds, there.cable.mend)
+        there.cut()
+        mending = threading.Timer(seconds, there.mend)
         mending.start()
         started = time.monotonic()
         _, failures = patiently(lambda: work(project, people, by_share))
