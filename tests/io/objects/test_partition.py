@@ -11,8 +11,8 @@ import boto3
 import pytest
 
 from tests import processes
-from tests.io.objects.server import credentials
 from tests.hosts import Host, host
+from tests.io.objects.server import credentials
 from tests.runs.helpers import colour_folder
 from tests.runs.kill_target import evaluate_slowly
 
