@@ -212,3 +212,23 @@ def test_the_index_of_a_shard_is_kept_until_the_shard_changes(tmp_path: Path, mo
     for file in (tmp_path / "cache" / "shards").glob("*.json"):
         file.write_text("{")
     assert len(opened()) == 4 and len(scanned) == 6
+
+
+def test_a_flipped_bit_in_a_kept_index_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(webdataset, "SETTLED_NS", -(10**18))
+    shard = write_tar(tmp_path / "a.tar", samples(3))
+
+    def opened() -> tuple[list[str], list[int], str]:
+        dataset = open_dataset(shard, space="cifar-10")
+        return list(dataset.ids), dataset.labels.tolist(), dataset.fingerprint
+
+    expected = opened()
+    (file,) = (tmp_path / "cache" / "shards").glob("*.json")
+    content = file.read_bytes()
+    for bit in range(0, len(content) * 8, 19):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        assert opened() == expected
+        assert file.read_bytes() == content

@@ -42,7 +42,7 @@ JSON_FIELDS = ("label", "cls", "class", "target", "class_id", "wnid")
 _MEMBER = re.compile(r"((?:.*/)?[^/.]+)\.([^/]+)")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 #: Part of the name of a kept index; another number after each change of what an index holds.
-_INDEX_VERSION = 1
+_INDEX_VERSION = 2
 #: Objects that are fetched and scanned at a time; each takes the space of a shard on the disk meanwhile.
 _FETCHED_AT_ONCE = 4
 
@@ -226,14 +226,17 @@ class _Scanner:
         if file is not None:
             self.index_files.append(file)
             with suppress(OSError, msgspec.MsgspecError):  # A missing or damaged file is written anew.
-                index = msgspec.json.decode(file.read_bytes(), type=ShardIndex)
-                mark_used(file)
-                return index
+                checksum, _, content = file.read_bytes().partition(b"\n")
+                # A flipped bit may give a label that is as valid as the right one.
+                if checksum == digest_bytes(content).hex().encode():
+                    mark_used(file)
+                    return msgspec.json.decode(content, type=ShardIndex)
         with _on_disk(shard) as path:
             index = self._scanned(path, hashed=is_object(shard))
         if file is not None:
             with suppress(OSError, UnwritableError):  # A cache that cannot be written only costs time.
-                write_bytes(file, msgspec.json.encode(index))
+                content = msgspec.json.encode(index)
+                write_bytes(file, digest_bytes(content).hex().encode() + b"\n" + content)
         return index
 
     def _index_file(self, shard: Location) -> Path | None:
