@@ -31,6 +31,11 @@ class MTurkService(ThreadingHTTPServer):
         self.hits: dict[str, Json] = {}
         self.assignments: dict[str, Json] = {}
         self.tokens: set[str] = set()
+        #: By id: the name of each qualification, and the workers who have it.
+        self.qualifications: dict[str, str] = {}
+        self.holders: dict[str, set[str]] = {}
+        #: How many assignments of a worker were approved before, and which share, for MTurk's own qualifications.
+        self.records: dict[str, tuple[int, int]] = {}
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -64,8 +69,64 @@ class MTurkService(ThreadingHTTPServer):
             "ListAssignmentsForHIT": self.list_assignments,
             "ApproveAssignment": lambda request: self.judge(request, "Approved"),
             "RejectAssignment": lambda request: self.judge(request, "Rejected"),
+            "UpdateExpirationForHIT": self.expire,
+            "CreateQualificationType": self.create_qualification,
+            "ListQualificationTypes": self.list_qualifications,
+            "AssociateQualificationWithWorker": self.associate,
+            "DisassociateQualificationFromWorker": self.disassociate,
+            "ListWorkersWithQualificationType": self.list_holders,
         }
         return methods[operation](body)
+
+    def expire(self, body: Json) -> tuple[int, Json]:
+        """A date in the past ends the offer; what was accepted may still be submitted."""
+        hit = self.hits[body["HITId"]]
+        if body["ExpireAt"] < datetime.now(UTC).timestamp():
+            hit["HITStatus"] = "Unassignable" if hit["NumberOfAssignmentsPending"] else "Reviewable"
+        return 200, {}
+
+    def create_qualification(self, body: Json) -> tuple[int, Json]:
+        if body["Name"] in self.qualifications.values():
+            return 400, _error("RequestError", "this name is taken")
+        number = f"QUALIFICATION{len(self.qualifications)}"
+        self.qualifications[number] = body["Name"]
+        self.holders[number] = set()
+        return 200, {"QualificationType": {"QualificationTypeId": number, "Name": body["Name"]}}
+
+    def list_qualifications(self, body: Json) -> tuple[int, Json]:
+        """Like MTurk, everything that contains the words of the query."""
+        types = []
+        for number, name in self.qualifications.items():
+            if set(body["Query"].split()) & set(name.split()):
+                types.append({"QualificationTypeId": number, "Name": name})
+        return 200, {"QualificationTypes": types, "NumResults": len(types)}
+
+    def associate(self, body: Json) -> tuple[int, Json]:
+        self.holders[body["QualificationTypeId"]].add(body["WorkerId"])
+        return 200, {}
+
+    def disassociate(self, body: Json) -> tuple[int, Json]:
+        self.holders[body["QualificationTypeId"]].remove(body["WorkerId"])
+        return 200, {}
+
+    def list_holders(self, body: Json) -> tuple[int, Json]:
+        workers = self.holders[body["QualificationTypeId"]]
+        return 200, {"Qualifications": [{"WorkerId": worker} for worker in workers], "NumResults": len(workers)}
+
+    def may_see(self, worker: str, hit: Json) -> bool:
+        """Whether a worker meets the requirements of a HIT."""
+        number, percent = self.records.get(worker, (0, 100))
+        values = {"00000000000000000040": number, "000000000000000000L0": percent}
+        for requirement in hit.get("QualificationRequirements", []):
+            qualification = requirement["QualificationTypeId"]
+            if requirement["Comparator"] == "DoesNotExist":
+                met = worker not in self.holders[qualification]
+            else:
+                assert requirement["Comparator"] == "GreaterThanOrEqualTo"
+                met = values[qualification] >= requirement["IntegerValues"][0]
+            if not met:
+                return False
+        return True
 
     def create_hit(self, body: Json) -> tuple[int, Json]:
         if body["UniqueRequestToken"] in self.tokens:
@@ -101,7 +162,8 @@ class MTurkService(ThreadingHTTPServer):
 
     def judge(self, body: Json, status: str) -> tuple[int, Json]:
         assignment = self.assignments[body["AssignmentId"]]
-        if assignment["AssignmentStatus"] != "Submitted":
+        overturned = body.get("OverrideRejection") and assignment["AssignmentStatus"] == "Rejected"
+        if assignment["AssignmentStatus"] != "Submitted" and not overturned:
             return 400, _error("RequestError", f"is {assignment['AssignmentStatus']}")
         assignment["AssignmentStatus"] = status
         assignment["RequesterFeedback"] = body.get("RequesterFeedback", "")
@@ -111,7 +173,8 @@ class MTurkService(ThreadingHTTPServer):
         """A worker accepts a HIT that they have not taken: the address of the page, and the assignment."""
         mine = {one["HITId"] for one in self.assignments.values() if one["WorkerId"] == worker}
         for number, hit in self.hits.items():
-            if number not in mine and hit["NumberOfAssignmentsAvailable"]:
+            offered = hit["HITStatus"] == "Assignable" and hit["NumberOfAssignmentsAvailable"]
+            if offered and number not in mine and self.may_see(worker, hit):
                 hit["NumberOfAssignmentsAvailable"] -= 1
                 hit["NumberOfAssignmentsPending"] += 1
                 assignment = f"ASSIGN{len(self.assignments):03d}"

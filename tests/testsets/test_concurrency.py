@@ -291,3 +291,8 @@ def test_whoever_is_at_it_is_named(annotated: Project, monkeypatch: pytest.Monke
         with locks.alone(annotated, "dedupe", lock="search"):
             pass
     make_tasks(annotated)
+    with locks.alone(annotated, "import of flickr", by=anna, lock="import"):
+        with pytest.raises(ProjectBusyError) as refused:
+            import_images(annotated, cifar("test", 1, annotated.space))
+        assert str(refused.value.found).startswith("import of flickr by anna since 20")
+    import_images(annotated, cifar("test", 1, annotated.space))

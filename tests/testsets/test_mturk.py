@@ -11,7 +11,7 @@ import pytest
 
 from shiftbench.testsets.accounts import exclude, find_person
 from shiftbench.testsets.annotation import next_task, submit
-from shiftbench.testsets.collection import top_up
+from shiftbench.testsets.collection import close, reopen, top_up
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.mturk import HitRules, hit_requests, missing_answers, mturk_client, publish_hits, settle
 from shiftbench.testsets.project import Project, audit_log
@@ -55,15 +55,15 @@ def test_hits_from_publication_to_approval(new_project: NewProject, service: MTu
     project = recruiting_project(new_project, tasks_per_assignment=1, pay_per_task=0.25)
     client = mturk_client(service.address)
     assert missing_answers(project) == 9  # three grids for three annotators
-    [hit] = publish_hits(project, client, LINK, HitRules())
+    [hit] = publish_hits(project, client, LINK, HitRules()).created
     assert (hit["MaxAssignments"], hit["Reward"]) == (9, "0.25")
-    assert publish_hits(project, client, LINK, HitRules()) == []
+    assert publish_hits(project, client, LINK, HitRules()).created == []
     for worker in ("A", "B", "C"):
         work(project, service, worker)
     # A worker takes only one assignment of a HIT, and further HITs come with further answers.
     exclude(project, find_person(project, "mturk A").id, "selects everything")
     top_up(project, 5)
-    created = publish_hits(project, client, LINK, HitRules())
+    created = publish_hits(project, client, LINK, HitRules()).created
     # One answer no longer counts, and three grids want two more.
     assert sum(hit["MaxAssignments"] for hit in created) == 1 + 3 * 2
     second = work(project, service, "B")
@@ -87,7 +87,75 @@ def test_hits_from_publication_to_approval(new_project: NewProject, service: MTu
     assert service.assignments[idle]["AssignmentStatus"] == "Rejected"
     assert "no task" in service.assignments[idle]["RequesterFeedback"]
     assert settle(project, client, approve=True, reject=True) == []
-    assert {"publish hits", "settle"} <= {line.action for line in audit_log(project)}
+    # The worker has shown that the code was sent with a mistake.
+    assert settle(project, client, overturn=[wrong]) == []
+    assert service.assignments[wrong]["AssignmentStatus"] == "Approved"
+    with pytest.raises(WorkshopError, match="MTurk"):
+        settle(project, client, overturn=[wrong])
+    assert {"publish hits", "settle", "overturn rejection"} <= {line.action for line in audit_log(project)}
+
+
+def test_excluded_workers_do_not_see_the_hits(new_project: NewProject, service: MTurkService) -> None:
+    project = recruiting_project(new_project, tasks_per_assignment=1, pay_per_task=0.25)
+    client = mturk_client(service.address)
+    publish_hits(project, client, LINK, HitRules())
+    # Another project of the same lab has a qualification with nearly the same name.
+    client.create_qualification_type(Name="Excluded from others", Description="", QualificationTypeStatus="Active")
+    for worker in ("A", "B"):
+        work(project, service, worker)
+    exclude(project, find_person(project, "mturk A").id, "selects everything")
+    second = publish_hits(project, client, LINK, HitRules())
+    assert (second.kept_away, second.let_in, len(service.qualifications)) == (1, 0, 2)
+    with pytest.raises(LookupError):
+        service.take("A")
+    work(project, service, "B")
+    exclude(project, find_person(project, "mturk A").id, "a mistake of ours", back=True)
+    third = publish_hits(project, client, LINK, HitRules())
+    assert (third.kept_away, third.let_in) == (0, 1)
+    assert all(service.may_see("A", hit) for hit in service.hits.values())
+
+
+def test_hits_that_are_not_needed_are_withdrawn(new_project: NewProject, service: MTurkService) -> None:
+    """After a class is closed, and after all are; who is at it may submit, and reopening offers the rest again."""
+    project = recruiting_project(new_project, tasks_per_assignment=1, pay_per_task=0.25)
+    top_up(project, 8)
+    client = mturk_client(service.address)
+    assert len(publish_hits(project, client, LINK, HitRules()).created) == 3  # 24 answers: 9, 9 and 6
+    work(project, service, "A")
+    _, begun = service.take("B")
+    browser = "browser of B"
+    person = enter_as_worker(project, read_arrival({"workerId": "B", "assignmentId": begun}), browser).person
+    grid = next_task(project, person.id)
+    assert grid is not None
+    # 8 of 24 answers are not needed now: the last HIT has six assignments, and the one before it nine.
+    close(project, [key for key in project.space.keys if key != grid.class_key][:1])
+    publication = publish_hits(project, client, LINK, HitRules())
+    assert [hit["MaxAssignments"] for hit in publication.withdrawn] == [6] and not publication.created
+    close(project)
+    assert len(publish_hits(project, client, LINK, HitRules()).withdrawn) == 2
+    assert publish_hits(project, client, LINK, HitRules()).withdrawn == []
+    with pytest.raises(LookupError):
+        service.take("C")
+    submit(project, person.id, grid.task, grid.images[:3])
+    status = worker_status(project, person.id)
+    assert status is not None
+    service.submit(begun, status.code)
+    decisions = {row.assignment: row.decision for row in settle(project, client)}
+    assert decisions[begun] == "approve"
+    reopen(project)
+    created = publish_hits(project, client, LINK, HitRules()).created
+    assert sum(hit["MaxAssignments"] for hit in created) == missing_answers(project) == 22
+
+
+def test_only_experienced_workers(new_project: NewProject, service: MTurkService) -> None:
+    project = recruiting_project(new_project, tasks_per_assignment=1, pay_per_task=0.25)
+    client = mturk_client(service.address)
+    publish_hits(project, client, LINK, HitRules(approved_percent=95, approved_count=500))
+    service.records |= {"new": (20, 100), "careless": (900, 90), "good": (500, 95)}
+    for worker in ("new", "careless"):
+        with pytest.raises(LookupError):
+            service.take(worker)
+    service.take("good")
 
 
 def test_a_crash_between_two_hits_pays_nothing_twice(new_project: NewProject, service: MTurkService) -> None:

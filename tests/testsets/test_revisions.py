@@ -16,11 +16,9 @@ from shiftbench.testsets.frequencies import selection_frequencies
 from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import Project
+from shiftbench.testsets.redraw import AMBIGUOUS, COPY, SUSPECTED
 from shiftbench.testsets.review import finish_class, judge, mark, suspicions, withdraw_mark
 from shiftbench.testsets.revisions import (
-    AMBIGUOUS,
-    COPY,
-    SUSPECTED,
     difference,
     find_revision,
     revision_images,

@@ -28,14 +28,11 @@ from shiftbench.testsets.frozen import RECORD, FrozenSet, Part, read_frozen
 from shiftbench.testsets.locks import alone
 from shiftbench.testsets.pool.entries import entries_dataset, read_entries
 from shiftbench.testsets.project import Project, record
+from shiftbench.testsets.redraw import SampledImage, class_counts, in_revision, redraw
 from shiftbench.testsets.revisions import (
-    SampledImage,
     SetStatus,
-    counts_state,
     find_revision,
     find_row,
-    in_revision,
-    redraw_revision,
     revision_images,
     revisions,
     set_status,
@@ -69,7 +66,7 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
 def _freeze(project: Project, set_name: str, allow: Collection[str], by: int | None) -> FrozenSet:
     """As :func:`freeze`, while nobody else samples or freezes."""
     with project.reading() as session:
-        counts = counts_state(session)
+        counts = class_counts(session)
     status = set_status(project, set_name)
     revision = status.revision
     if revision.frozen_at is not None:
@@ -87,11 +84,11 @@ def _freeze(project: Project, set_name: str, allow: Collection[str], by: int | N
     with project.writing() as session:
         # Writing the files takes a while; what changed in the meantime is checked under a lock.
         row = session.scalars(select(Revision).where(Revision.id == revision.id).with_for_update()).one()
-        redrawn = redraw_revision(project, session, row)
-        changed = redrawn.replaced or redrawn.moved
+        changes = redraw(project, session, row.sampling, row).changes
+        changed = changes.replaced or changes.moved
         if row.frozen_at is not None or changed or find_row(session, set_name).id != row.id:
             raise WorkshopError(f"the set {set_name!r} was changed in the meantime", hint="check it and freeze again")
-        if counts_state(session) != counts:
+        if class_counts(session) != counts:
             # The files and the card have other counts than the images have now.
             raise WorkshopError(
                 f"answers were given while {set_name!r} was being frozen",

@@ -15,6 +15,7 @@ from shiftbench.extend.tables import Column, Table
 from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry, repeated_after_deadlock
 from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.locks import alone
 from shiftbench.testsets.pool.entries import pool_dataset, read_entries
 from shiftbench.testsets.project import Project, record
 
@@ -46,7 +47,8 @@ def label_keywords(project: Project, source: Dataset) -> tuple[int, int]:
             if keyword:
                 keyword_of_entry[pool.metadata["entry"][i]] = str(keyword)
     labelled = len(keyword_of_entry)
-    with project.writing() as session:
+    # Whoever samples meanwhile must not meet half of the keywords.
+    with alone(project, "keywords"), project.writing() as session:
         for entry in read_entries(session, list(keyword_of_entry)):
             entry.keyword = keyword_of_entry[entry.id]
         record(project, session, "keywords", source=source.name, labelled=labelled, without=missing_count - labelled)

@@ -20,8 +20,8 @@ from shiftbench.testsets.database import LOCAL_LEAD, Account
 from shiftbench.testsets.errors import ProjectBusyError
 from shiftbench.testsets.project import Project
 
-#: What only one command at a time may change: grids and sets, or suspected near-duplicates.
-LockName = Literal["sets", "search"]
+#: What only one command at a time may change: grids and sets, suspected near-duplicates, or the images of the pool.
+LockName = Literal["sets", "search", "import"]
 #: Seconds for which a command waits for another before it gives up.
 PATIENCE = 10.0
 #: Seconds between attempts.

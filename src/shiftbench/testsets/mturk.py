@@ -1,16 +1,17 @@
 """Amazon Mechanical Turk through its API: HITs for the answers that are missing, and approval of what was submitted.
 
 MTurk is the record of the HITs: they carry the id of the project, and each request has a token, so that a repeated
-command does not pay twice.
+command does not pay twice. A qualification of the project's own keeps excluded workers away from its HITs.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -18,7 +19,7 @@ from xml.sax.saxutils import escape
 from sqlalchemy import func, select
 
 from shiftbench.extend.tables import Column, Table
-from shiftbench.testsets.database import LEASED, SUBMITTED, Assignment, PlatformAssignment, Task, Worker
+from shiftbench.testsets.database import LEASED, SUBMITTED, Account, Assignment, PlatformAssignment, Task, Worker
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.locks import alone
 from shiftbench.testsets.project import Project, note
@@ -34,9 +35,12 @@ _REGION = "us-east-1"
 _QUESTION = "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2006-07-14/ExternalQuestion.xsd"
 #: MTurk charges more for HITs with ten assignments or more, and a worker may take only one assignment of a HIT.
 _ASSIGNMENTS_PER_HIT = 9
-#: States of a HIT in which workers can take it, or have taken all its assignments.
-_OPEN = ("Assignable", "Unassignable")
 _DAY_SECONDS = 86_400
+#: MTurk's own qualifications: the share of a worker's assignments that were approved, and their number.
+_APPROVED_PERCENT = "000000000000000000L0"
+_APPROVED_COUNT = "00000000000000000040"
+#: A date in the past takes a HIT off the list.
+_PAST = datetime(2015, 1, 1, tzinfo=UTC)
 
 
 #: A request or an answer of the API.
@@ -53,6 +57,14 @@ class MTurkClient(Protocol):
     """What is used of the client of MTurk's API."""
 
     def create_hit(self, **request: object) -> Json: ...
+
+    def update_expiration_for_hit(self, **request: object) -> Json: ...
+
+    def create_qualification_type(self, **request: object) -> Json: ...
+
+    def associate_qualification_with_worker(self, **request: object) -> Json: ...
+
+    def disassociate_qualification_from_worker(self, **request: object) -> Json: ...
 
     def approve_assignment(self, **request: object) -> Json: ...
 
@@ -72,6 +84,29 @@ class HitRules:
     days: float = 7.0
     #: Days after which MTurk approves an assignment by itself.
     approval_days: float = 7.0
+    #: The least share of a worker's earlier assignments that were approved, in percent, and the least number of them.
+    approved_percent: int = 0
+    approved_count: int = 0
+
+    @property
+    def requirements(self) -> list[Json]:
+        """What MTurk has to know of workers before they see the HITs."""
+        least = {_APPROVED_PERCENT: self.approved_percent, _APPROVED_COUNT: self.approved_count}
+        return [
+            _requirement(qualification, "GreaterThanOrEqualTo", IntegerValues=[value])
+            for qualification, value in least.items()
+            if value
+        ]
+
+
+def _requirement(qualification: str, comparator: str, **values: object) -> Json:
+    """A condition for seeing and accepting a HIT."""
+    return {
+        "QualificationTypeId": qualification,
+        "Comparator": comparator,
+        "ActionsGuarded": "DiscoverPreviewAndAccept",
+        **values,
+    }
 
 
 def mturk_client(site: str) -> MTurkClient:
@@ -108,6 +143,11 @@ def missing_answers(project: Project) -> int:
         return int(session.scalars(places).one() or 0) + session.scalars(held.where(opened)).one()
 
 
+def needed_assignments(project: Project) -> int:
+    """How many assignments the missing answers are."""
+    return math.ceil(missing_answers(project) / max(1, project.configuration.recruiting.tasks_per_assignment))
+
+
 def hit_requests(project: Project, address: str, rules: HitRules, *, outstanding: int = 0) -> list[Json]:
     """Arguments of ``create_hit``, for as many assignments as answers are missing beyond the outstanding ones.
 
@@ -124,7 +164,7 @@ def hit_requests(project: Project, address: str, rules: HitRules, *, outstanding
         )
     if not address.startswith("https://"):
         raise WorkshopError("MTurk only shows pages with HTTPS", found=address, expected="https://...")
-    needed = math.ceil(missing_answers(project) / recruiting.tasks_per_assignment) - outstanding
+    needed = needed_assignments(project) - outstanding
     requests: list[Json] = []
     while needed > 0:
         assignments = min(needed, _ASSIGNMENTS_PER_HIT)
@@ -140,6 +180,7 @@ def hit_requests(project: Project, address: str, rules: HitRules, *, outstanding
                 "AutoApprovalDelayInSeconds": round(_DAY_SECONDS * rules.approval_days),
                 "Question": _external_question(address),
                 "RequesterAnnotation": _annotation(project),
+                "QualificationRequirements": rules.requirements,
             }
         )
         needed -= assignments
@@ -167,23 +208,96 @@ def project_hits(project: Project, client: MTurkClient) -> list[Json]:
     return hits
 
 
-def publish_hits(project: Project, client: MTurkClient, address: str, rules: HitRules) -> list[Json]:
-    """Create the HITs whose assignments are missing; returns them as MTurk describes them."""
+@dataclass(frozen=True)
+class Publication:
+    """What changed at MTurk."""
+
+    #: New HITs, as MTurk describes them.
+    created: list[Json]
+    #: HITs that nobody can accept any more, because their answers are not needed.
+    withdrawn: list[Json]
+    #: Workers who were kept away from the project's HITs, or let in again.
+    kept_away: int
+    let_in: int
+
+
+def publish_hits(project: Project, client: MTurkClient, address: str, rules: HitRules) -> Publication:
+    """Offer as many assignments as answers are missing: create HITs, or withdraw those that are not needed.
+
+    Whoever has accepted an assignment of a withdrawn HIT can still submit it.
+    """
     with alone(project, "hits"), _mturk_errors():
+        exclusion = _exclusion_type(project, client)
+        kept_away, let_in = _keep_away(project, client, exclusion)
         hits = project_hits(project, client)
-        outstanding = 0
-        for hit in hits:
-            if hit["HITStatus"] in _OPEN:
-                outstanding += hit["NumberOfAssignmentsAvailable"] + hit["NumberOfAssignmentsPending"]
-        created = []
+        available = {hit["HITId"]: _available(hit) for hit in hits}
+        outstanding = sum(available.values()) + sum(hit["NumberOfAssignmentsPending"] for hit in hits)
         requests = hit_requests(project, address, rules, outstanding=outstanding)
+        created = []
         for number, request in enumerate(requests, start=len(hits)):
+            request["QualificationRequirements"].append(_requirement(exclusion, "DoesNotExist"))
             # MTurk refuses a second HIT with the same token.
             token = f"{project.configuration.id}-{number}"
             created.append(client.create_hit(UniqueRequestToken=token, **request)["HIT"])
-        assignments = sum(hit["MaxAssignments"] for hit in created)
-        note(project, "publish hits", by=None, hits=len(created), assignments=assignments)
-        return created
+        withdrawn = []
+        surplus = outstanding - needed_assignments(project)
+        for hit in reversed(hits):
+            # A HIT is withdrawn as a whole.
+            if 0 < available[hit["HITId"]] <= surplus:
+                client.update_expiration_for_hit(HITId=hit["HITId"], ExpireAt=_PAST)
+                surplus -= available[hit["HITId"]]
+                withdrawn.append(hit)
+        note(
+            project,
+            "publish hits",
+            by=None,
+            hits=len(created),
+            assignments=sum(hit["MaxAssignments"] for hit in created),
+            withdrawn=len(withdrawn),
+            kept_away=kept_away,
+            let_in=let_in,
+        )
+        return Publication(created, withdrawn, kept_away, let_in)
+
+
+def _available(hit: Json) -> int:
+    """Assignments of a HIT that workers can still accept."""
+    return int(hit["NumberOfAssignmentsAvailable"]) if hit["HITStatus"] == "Assignable" else 0
+
+
+def _exclusion_type(project: Project, client: MTurkClient) -> str:
+    """The id of the qualification that excluded workers get; it is created before the first HIT."""
+    name = f"Excluded from {_annotation(project)}"
+    pages = client.get_paginator("list_qualification_types").paginate(
+        Query=name, MustBeRequestable=False, MustBeOwnedByCaller=True
+    )
+    for page in pages:
+        for qualification in page["QualificationTypes"]:
+            if qualification["Name"] == name:
+                return str(qualification["QualificationTypeId"])
+    created = client.create_qualification_type(
+        Name=name, Description="The answers of these workers did not count.", QualificationTypeStatus="Active"
+    )
+    return str(created["QualificationType"]["QualificationTypeId"])
+
+
+def _keep_away(project: Project, client: MTurkClient, qualification: str) -> tuple[int, int]:
+    """Give the qualification to excluded workers, and take it from those who were readmitted; returns how many."""
+    query = select(Worker.worker).join(Account, Account.id == Worker.account_id)
+    query = query.where(Worker.platform == "mturk", Account.excluded_at.is_not(None))
+    with project.reading() as session:
+        excluded = set(session.scalars(query))
+    holders = set()
+    paginator = client.get_paginator("list_workers_with_qualification_type")
+    for page in paginator.paginate(QualificationTypeId=qualification, Status="Granted"):
+        holders.update(holder["WorkerId"] for holder in page["Qualifications"])
+    for worker in sorted(excluded - holders):
+        client.associate_qualification_with_worker(
+            QualificationTypeId=qualification, WorkerId=worker, IntegerValue=1, SendNotification=False
+        )
+    for worker in sorted(holders - excluded):
+        client.disassociate_qualification_from_worker(QualificationTypeId=qualification, WorkerId=worker)
+    return len(excluded - holders), len(holders - excluded)
 
 
 @dataclass(frozen=True)
@@ -197,14 +311,25 @@ class Settlement:
     reason: str
 
 
-def settle(project: Project, client: MTurkClient, *, approve: bool = False, reject: bool = False) -> list[Settlement]:
+def settle(
+    project: Project,
+    client: MTurkClient,
+    *,
+    approve: bool = False,
+    reject: bool = False,
+    overturn: Collection[str] = (),
+) -> list[Settlement]:
     """Compare every submitted assignment with the work that was done here.
 
     ``approve`` approves assignments with answered tasks by the same worker, and ``reject`` rejects the others, with the
-    reason as feedback; without them nothing is sent to MTurk. Answers that do not count are paid, too.
+    reason as feedback; without them nothing is sent to MTurk. Answers that do not count are paid, too. ``overturn``
+    approves these assignments although they were rejected, which MTurk allows for 30 days.
     """
     settlements = []
     with _mturk_errors():
+        for assignment in overturn:
+            client.approve_assignment(AssignmentId=assignment, OverrideRejection=True)
+            note(project, "overturn rejection", by=None, assignment=assignment)
         for submitted in _submitted(project, client):
             settlement = _settlement(project, submitted)
             settlements.append(settlement)

@@ -7,63 +7,42 @@ strategies. Revisions are numbered from 1 and never deleted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, cast, func, insert, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Select, func, insert, select
+from sqlalchemy.orm import Session
 
 from shiftbench.testsets.accounts import LEADS, REVIEWERS, permit
 from shiftbench.testsets.configuration import check_name
 from shiftbench.testsets.database import (
     CANDIDATE,
     REFERENCE,
-    AuditEntry,
     ClassReview,
     Image,
-    Mark,
-    NearPair,
     PoolEntry,
     Revision,
     RevisionImage,
     Search,
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
-from shiftbench.testsets.frequencies import ImageFrequency, mean_frequency, read_frequencies
 from shiftbench.testsets.locks import alone
 from shiftbench.testsets.project import Project, record
-from shiftbench.testsets.sampling import AnnotatedImage, Choice, Sample, Sampling, SamplingRequest, make_sampling
+from shiftbench.testsets.redraw import (
+    Changes,
+    Redraw,
+    SampledImage,
+    exclusions,
+    in_revision,
+    present_changes,
+    read_images,
+    redraw,
+)
+from shiftbench.testsets.sampling import Choice, Sampling, make_sampling
 
 #: Images per class, if the first revision does not say.
 PER_CLASS = 10
-#: The reasons for which candidates are not sampled.
-SUSPECTED = "suspected near-duplicate, not yet reviewed"
-UNSEARCHED = "imported after the last search for near-duplicates"
-COPY = "the same bytes as a reference image"
-AMBIGUOUS = "a candidate of several classes, and of another as good or better"
-#: The reason for which an image that still fits its bin is replaced.
-OTHERS_PREFERRED = "the targets or the other candidates of its class have changed"
-
-
-@dataclass(frozen=True)
-class SampledImage:
-    """An image of a revision, and the bin or keyword that it was drawn for."""
-
-    #: The id of its pool entry.
-    entry: int
-    #: The digest of the file and its extension, which name the file.
-    digest: str
-    suffix: str
-    class_key: str
-    drawn_for: str
-    #: Whether it replaces an image of a bin or keyword that ran out.
-    fallback: bool
-
-    @property
-    def choice(self) -> Choice:
-        return Choice(self.digest, self.class_key, self.drawn_for, self.fallback)
 
 
 @dataclass(frozen=True)
@@ -147,8 +126,8 @@ def sample(
             if before is not None and before.frozen_at is not None:
                 raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")
             plan = _plan(project, set_name, before, sampling, per_class, seed)
-            redraw = _redraw(project, session, plan, before)
-        return _store_revision(project, set_name, before, plan, redraw, note=note, by=by)
+            drawn = redraw(project, session, plan, before)
+        return _store_revision(project, set_name, before, plan, drawn, note=note, by=by)
 
 
 def _store_revision(
@@ -156,7 +135,7 @@ def _store_revision(
     set_name: str,
     before: Revision | None,
     plan: dict[str, Any],
-    redraw: Redraw,
+    drawn: Redraw,
     *,
     note: str,
     by: int | None,
@@ -164,9 +143,9 @@ def _store_revision(
     """Store a sample as the next revision, unless it is the same as the revision before; returns as :func:`sample`."""
     with project.writing() as session:
         latest = _unchanged(session, set_name, before)
-        if latest is not None and plan == latest.sampling and not redraw.changed:
+        if latest is not None and plan == latest.sampling and not drawn.changed:
             # The images are the same, but their counts may have changed.
-            latest.report = redraw.report
+            latest.report = drawn.report
             return latest, False
         revision = Revision(
             set_name=set_name,
@@ -174,104 +153,16 @@ def _store_revision(
             made_at=project.now(),
             made_by=by,
             sampling=plan,
-            report=redraw.report,
+            report=drawn.report,
             note=note,
         )
         session.add(revision)
         session.flush()
-        _add_images(session, revision, redraw.choices)
+        _add_images(session, revision, drawn.choices)
         if latest is not None:
             _carry_reviews(session, latest, revision)
-        record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(redraw.choices))
+        record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(drawn.choices))
         return revision, True
-
-
-@dataclass(frozen=True)
-class Redraw:
-    """What sampling a set by the present counts and marks gives."""
-
-    #: The sampled images, by pool entry, in the set's random order.
-    choices: dict[int, Choice]
-    report: dict[str, Any]
-    #: Entries of the revision before that are not sampled again, and why.
-    replaced: dict[int, str]
-    #: How many images of the revision before are sampled for another bin or keyword.
-    moved: int
-    #: Whether the choices differ from the revision before in their images, bins or keywords.
-    changed: bool
-
-
-def _redraw(project: Project, session: Session, plan: dict[str, Any], before: Revision | None) -> Redraw:
-    """Sample by a plan and compare with the revision before.
-
-    Raises WorkshopError if there are too few answers for the plan.
-    """
-    rows = read_frequencies(project, session)
-    reasons = exclusions(session)
-    previous = [] if before is None else read_images(session, before.id)
-    drawn = _draw(project, plan, rows, reasons, previous)
-    # An image may be a candidate of several classes, so a choice is found by class and digest.
-    entries = {(row.class_key, row.digest): row.entry for row in rows if row.role == CANDIDATE}
-    choices = {entries[choice.class_key, choice.id]: choice for choice in drawn.choices}
-    previous_choices = {image.entry: image.choice for image in previous}
-    sampling = make_sampling(plan["strategy"], **plan["options"])
-    rows_by_entry = {row.entry: row for row in rows}
-    replaced = {}
-    for entry, choice in previous_choices.items():
-        if entry not in choices:
-            misfit = sampling.misfit(_annotated(rows_by_entry[entry]), choice)
-            replaced[entry] = reasons.get(entry) or misfit or OTHERS_PREFERRED
-    report = _report(drawn, rows, reasons, choices)
-    # Marks and other exclusions are not stored here: they have records of their own and may be withdrawn.
-    report["replaced"] = {str(entry): reason for entry, reason in replaced.items() if entry not in reasons}
-    moved = sum(choices[entry] != choice for entry, choice in previous_choices.items() if entry in choices)
-    return Redraw(choices, report, replaced, moved, changed=choices != previous_choices)
-
-
-def redraw_revision(project: Project, session: Session, revision: Revision) -> Redraw:
-    """What sampling would change now, if it were done again as for this revision."""
-    return _redraw(project, session, revision.sampling, revision)
-
-
-#: For each project and revision: the state of the pool, and the redraw by it.
-_LAST_REDRAWS: WeakKeyDictionary[Project, dict[int, tuple[object, Redraw]]] = WeakKeyDictionary()
-#: Entries of the audit log that change nothing of what is sampled.
-_IRRELEVANT_ACTIONS = ("login", "refused", "join", "invite", "recruit", "review", "undo review", "sample", "password")
-
-
-def _last_redraw(project: Project, session: Session, revision: Revision) -> Redraw:
-    """As :func:`redraw_revision`, but made only once for each state of the pool: pages ask for it often."""
-    state = _pool_state(session)
-    last_redraws = _LAST_REDRAWS.setdefault(project, {})
-    last = last_redraws.get(revision.id)
-    if last is not None and last[0] == state:
-        return last[1]
-    redraw = redraw_revision(project, session, revision)
-    last_redraws[revision.id] = (state, redraw)
-    return redraw
-
-
-def _pool_state(session: Session) -> object:
-    """Numbers that differ when counts of answers, marks, pairs or keywords have changed."""
-    last_action = select(func.max(AuditEntry.id)).where(AuditEntry.action.not_in(_IRRELEVANT_ACTIONS))
-    return (counts_state(session), session.scalars(last_action).one())
-
-
-def counts_state(session: Session) -> tuple[object, ...]:
-    """Numbers that differ when the counts of answers have changed."""
-    # PostgreSQL refuses products that do not fit the type of the id.
-    entry_id = cast(PoolEntry.id, BigInteger)
-    weighted_counts = select(
-        func.count(),
-        func.sum(entry_id * PoolEntry.annotations),
-        func.sum(entry_id * PoolEntry.selected),
-        func.sum(entry_id * PoolEntry.selected * PoolEntry.selected),
-    )
-    return tuple(session.execute(weighted_counts).one())
-
-
-def _annotated(row: ImageFrequency) -> AnnotatedImage:
-    return AnnotatedImage(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
 
 
 def _latest(set_name: str) -> Select[Revision]:
@@ -284,20 +175,6 @@ def _unchanged(session: Session, set_name: str, before: Revision | None) -> Revi
     if (latest and latest.id) != (before and before.id):
         raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="check the new revision first")
     return latest
-
-
-def _report(
-    drawn: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str], entries: Collection[int]
-) -> dict[str, Any]:
-    """What is stored about a sample: its counts, its mean frequency, and how many candidates were excluded and why."""
-    sampled = [row for row in rows if row.entry in entries]
-    references = [row for row in rows if row.role == REFERENCE]
-    return {
-        **drawn.as_data(),
-        "excluded": dict(Counter(reasons.values()).most_common()),
-        "mean_frequency": mean_frequency(sampled),
-        "reference_mean_frequency": mean_frequency(references),
-    }
 
 
 def _add_images(session: Session, revision: Revision, choices: Mapping[int, Choice]) -> None:
@@ -366,39 +243,6 @@ def _plan(
     }
 
 
-def _draw(
-    project: Project,
-    plan: dict[str, Any],
-    rows: Sequence[ImageFrequency],
-    reasons: dict[int, str],
-    previous: Sequence[SampledImage],
-) -> Sample:
-    """Sample by the plan, keeping the previous images that have no reason to be excluded and still fit.
-
-    Raises WorkshopError if no candidate can be sampled.
-    """
-    kept = [image.choice for image in previous if image.entry not in reasons]
-    images: dict[str, list[AnnotatedImage]] = {CANDIDATE: [], REFERENCE: []}
-    for row in rows:
-        if row.role == REFERENCE or row.entry not in reasons:
-            images[row.role].append(_annotated(row))
-    request = SamplingRequest(
-        images[CANDIDATE], images[REFERENCE], project.space.keys, plan["per_class"], plan["seed"], kept
-    )
-    drawn = make_sampling(plan["strategy"], **plan["options"]).sample(request)
-    if not drawn.choices:
-        min_annotations = plan["options"].get("min_annotations", 0)
-        most_annotations = max((row.annotations for row in rows if row.role == CANDIDATE), default=0)
-        too_few = min_annotations > most_annotations
-        raise WorkshopError(
-            "no candidate can be sampled",
-            found=f"{len(request.candidates)} valid candidates with at most {most_annotations} annotations each",
-            expected=f"at least {min_annotations} annotations" if too_few else None,
-            hint="annotate first, or lower min_annotations" if too_few else None,
-        )
-    return drawn
-
-
 def revisions(project: Project, set_name: str | None = None) -> list[Revision]:
     """The revisions of a set, or of all sets, by set and number."""
     query = select(Revision).order_by(Revision.set_name, Revision.number)
@@ -459,29 +303,21 @@ def set_status(project: Project, set_name: str) -> SetStatus:
         reviews = select(ClassReview.class_key).where(ClassReview.revision_id == revision.id)
         reviewed = set(session.scalars(reviews))
         report: dict[str, Any] = dict(revision.report)
-        reasons: dict[int, str] = {}
-        moved = 0
-        problem = None
+        changes = Changes()
         if revision.frozen_at is None:
-            try:
-                redraw = _last_redraw(project, session, revision)
-                reasons = redraw.replaced
-                moved = redraw.moved
-            except WorkshopError as error:
-                problem = error
-                reasons = exclusions(session, in_revision(revision.id))
+            changes = present_changes(project, session, revision)
             report["mean_frequency"] = _mean_frequency(session, in_revision(revision.id))
             report["reference_mean_frequency"] = _mean_frequency(session, PoolEntry.role == REFERENCE)
     return SetStatus(
         revision=revision,
         report=report,
-        to_remove={digest: reasons[entry] for entry, digest, _ in images if entry in reasons},
-        problem=problem,
+        to_remove={digest: changes.replaced[entry] for entry, digest, _ in images if entry in changes.replaced},
+        problem=changes.problem,
         reviewed_classes=tuple(key for key in project.space.keys if key in reviewed),
         classes=len(project.space),
         images=Counter(class_key for _, _, class_key in images),
-        removed=Counter(class_key for entry, _, class_key in images if entry in reasons),
-        moved=moved,
+        removed=Counter(class_key for entry, _, class_key in images if entry in changes.replaced),
+        moved=changes.moved,
     )
 
 
@@ -511,51 +347,6 @@ def find_row(session: Session, set_name: str, number: int | None = None) -> Revi
             hint=None if names else "shiftbench testset sample DIR --strategy matched-frequency",
         )
     return row
-
-
-def in_revision(revision_id: int) -> ColumnElement[bool]:
-    return PoolEntry.id.in_(select(RevisionImage.entry_id).where(RevisionImage.revision_id == revision_id))
-
-
-def read_images(session: Session, revision_id: int) -> list[SampledImage]:
-    # In the order of the fields of SampledImage.
-    columns = (PoolEntry.id, Image.digest, Image.suffix, PoolEntry.class_key)
-    query = select(*columns, RevisionImage.drawn_for, RevisionImage.fallback).select_from(RevisionImage)
-    query = query.join(PoolEntry, PoolEntry.id == RevisionImage.entry_id).join(Image, Image.id == PoolEntry.image_id)
-    query = query.where(RevisionImage.revision_id == revision_id).order_by(RevisionImage.position)
-    return [SampledImage(*row) for row in session.execute(query)]
-
-
-def exclusions(session: Session, where: ColumnElement[bool] | None = None) -> dict[int, str]:
-    """Why candidates must not be sampled, by entry id; ``where`` restricts the entries.
-
-    If there are several reasons, the one that is found last is given: a reviewer's mark before a suspicion, and so on.
-    """
-    is_candidate = PoolEntry.role == CANDIDATE if where is None else and_(PoolEntry.role == CANDIDATE, where)
-    candidates = select(PoolEntry.id).where(is_candidate)
-    reasons: dict[int, str] = {}
-    last_searched = session.scalars(select(func.min(Search.last_entry))).one()
-    if last_searched is not None:
-        unsearched_entries = session.scalars(candidates.where(PoolEntry.id > last_searched))
-        reasons.update(dict.fromkeys(unsearched_entries, UNSEARCHED))
-    # An image that is a candidate of several classes belongs to the one with the highest frequency; in a tie, to none.
-    twin = aliased(PoolEntry)
-    query = select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations, twin.selected, twin.annotations)
-    query = query.join(twin, and_(twin.image_id == PoolEntry.image_id, twin.id != PoolEntry.id))
-    query = query.where(is_candidate, twin.role == CANDIDATE)
-    for entry, selected, annotated, twin_selected, twin_annotated in session.execute(query):
-        # Both sides multiplied by the numbers of annotations, so that integers are compared.
-        if twin_selected * max(1, annotated) >= selected * max(1, twin_annotated):
-            reasons[entry] = AMBIGUOUS
-    copies = candidates.join(twin, twin.image_id == PoolEntry.image_id).where(twin.role == REFERENCE)
-    reasons.update(dict.fromkeys(session.scalars(copies), COPY))
-    suspects = candidates.join(NearPair, NearPair.entry_id == PoolEntry.id).where(NearPair.state == "open")
-    reasons.update(dict.fromkeys(session.scalars(suspects), SUSPECTED))
-    marks = select(PoolEntry.id, Mark.kind).join(Mark, Mark.entry_id == PoolEntry.id)
-    # The newest mark comes first, so that the oldest one of an image is the last to be set.
-    marks = marks.where(is_candidate, Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc())
-    reasons.update(session.execute(marks).all())
-    return reasons
 
 
 def unsearched(project: Project) -> str | None:

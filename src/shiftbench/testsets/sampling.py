@@ -13,6 +13,9 @@ from typing import ClassVar
 from shiftbench.extend.registration import Registry
 from shiftbench.testsets.errors import WorkshopError
 
+#: Classes that an error names.
+_CLASSES_NAMED = 5
+
 
 @dataclass(frozen=True)
 class AnnotatedImage:
@@ -57,14 +60,20 @@ class SamplingRequest:
     seed: int = 0
     #: Images of the previous revision. Those that still fit, by their present counts, are drawn before others.
     kept: Sequence[Choice] = ()
+    #: The only classes to sample, for strategies that sample each class by itself; all classes if empty.
+    only: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.per_class < 1:
             raise WorkshopError("invalid number of images per class", found=self.per_class, expected="at least 1")
 
+    @property
+    def sampled_classes(self) -> Sequence[str]:
+        return self.only or self.classes
+
     @cached_property
     def _by_class(self) -> dict[str, list[AnnotatedImage]]:
-        by_class: dict[str, list[AnnotatedImage]] = {key: [] for key in self.classes}
+        by_class: dict[str, list[AnnotatedImage]] = {key: [] for key in self.sampled_classes}
         for image in sorted(self.candidates, key=lambda image: image.id):
             if image.class_key in by_class:
                 by_class[image.class_key].append(image)
@@ -160,6 +169,8 @@ class Sampling(ABC):
     """A strategy: a frozen dataclass whose fields are its options."""
 
     name: ClassVar[str]
+    #: Whether the sample of a class depends on the images of that class only.
+    by_class: ClassVar[bool] = True
 
     @abstractmethod
     def sample(self, request: SamplingRequest) -> Sample:
@@ -198,6 +209,13 @@ def draw_rank(seed: int, *parts: str) -> bytes:
     drawn images do not matter: the next image drawn is always the next in rank."""
     text = "\0".join([str(seed), *parts])
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+def listed_classes(descriptions: Sequence[str]) -> str:
+    """The descriptions of the first classes, and how many there are, for an error."""
+    first = ", ".join(descriptions[:_CLASSES_NAMED])
+    more = len(descriptions) - _CLASSES_NAMED
+    return f"{first} and {more:,} more classes" if more > 0 else first
 
 
 def _too_few_annotations(image: AnnotatedImage, least: int) -> str:
@@ -246,20 +264,20 @@ class MatchedFrequency(Sampling):
     upward: bool = True
 
     def sample(self, request: SamplingRequest) -> Sample:
-        histograms: dict[str, Counter[int]] = {key: Counter() for key in request.classes}
+        histograms: dict[str, Counter[int]] = {key: Counter() for key in request.sampled_classes}
         for image in request.references:
             if image.annotations >= self.min_annotations and image.class_key in histograms:
                 histograms[image.class_key][self.bin_of(image)] += 1
-        small_classes = [key for key in request.classes if histograms[key].total() < max(1, self.min_references)]
+        counts = {key: histogram.total() for key, histogram in histograms.items()}
+        small_classes = [f"{key}: {count}" for key, count in counts.items() if count < max(1, self.min_references)]
         if small_classes:
-            counts = [f"{key}: {histograms[key].total()}" for key in small_classes]
             raise WorkshopError(
-                f"too few annotated reference images in {len(small_classes)} classes",
-                found=", ".join(counts[:5]),
+                "too few annotated reference images",
+                found=listed_classes(small_classes),
                 expected=f"at least {self.min_references} with {self.min_annotations} annotations each",
                 hint="annotate more references, or lower min_references",
             )
-        classes = tuple(self._class(request, key, histograms[key]) for key in request.classes)
+        classes = tuple(self._class(request, key, histogram) for key, histogram in histograms.items())
         return Sample(classes, request.seed)
 
     def bin_of(self, image: AnnotatedImage) -> int:
@@ -337,11 +355,11 @@ class Threshold(Sampling):
                 raise WorkshopError("invalid threshold", found=value, expected="0 to 1")
 
     def sample(self, request: SamplingRequest) -> Sample:
-        unknown = sorted(set(self.overrides) - set(request.classes))
+        unknown = [key for key in self.overrides if key not in request.classes]
         if unknown:
             raise WorkshopError("threshold for an unknown class", found=unknown[0])
         classes = []
-        for key in request.classes:
+        for key in request.sampled_classes:
             threshold = self._threshold_of(key)
             name = f"at least {threshold:g}"
             annotated = request.candidates_of(key, max(1, self.min_annotations))
@@ -384,7 +402,7 @@ class TopImages(Sampling):
             return image.frequency, image.annotations, (image.class_key, image.id) in kept, image.id
 
         classes = []
-        for key in request.classes:
+        for key in request.sampled_classes:
             annotated = request.candidates_of(key, max(1, self.min_annotations))
             best = sorted(annotated, key=merit, reverse=True)[: request.per_class]
             choices = tuple(Choice(image.id, key, "top") for image in best)
@@ -409,6 +427,7 @@ class Keywords(Sampling):
     """
 
     name: ClassVar[str] = "keywords"
+    by_class: ClassVar[bool] = False
 
     #: Keywords per class: in CIFAR-10.1 25, or 50 for the balanced version.
     top: int = 25

@@ -20,8 +20,9 @@ from shiftbench.testsets.freeze import DEFECTS, freeze
 from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import suspect_near_duplicates
 from shiftbench.testsets.project import Project
+from shiftbench.testsets.redraw import SUSPECTED, UNSEARCHED, exclusions
 from shiftbench.testsets.review import finish_class, judge, marked_images, pair_image, suspicions, undo_judgement
-from shiftbench.testsets.revisions import SUSPECTED, UNSEARCHED, exclusions, sample, unsearched
+from shiftbench.testsets.revisions import sample, unsearched
 from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.tasks import make_tasks
 from tests.raised import raises

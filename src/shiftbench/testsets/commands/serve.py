@@ -330,12 +330,17 @@ def hits_command(
     description: Annotated[str | None, "Description of the HITs."] = None,
     minutes: Annotated[float, "Minutes that a worker has for an assignment."] = 60,
     days: Annotated[float, "Days for which the HITs are offered."] = 7,
+    approved_percent: Annotated[
+        int, {"min": 0, "max": 100}, "Only for workers of whose assignments at least so many percent were approved."
+    ] = 0,
+    approved_count: Annotated[int, {"min": 0}, "Only for workers with at least so many approved assignments."] = 0,
     json: Json = False,
 ) -> None:
     """Offer the missing answers on Amazon Mechanical Turk, or write the requests for it.
 
     One assignment is worth tasks_per_assignment grids, for pay_per_task each ([recruiting] in testset.toml). Run it
-    again after excluding annotators or topping up: it only offers what is still missing.
+    again after excluding or readmitting annotators, closing, or topping up: it offers what is still missing,
+    withdraws what is not needed any more, and hides the HITs from excluded workers.
 
     \b
     Examples:
@@ -344,21 +349,31 @@ def hits_command(
     """
     from shiftbench.testsets.mturk import HitRules, hit_requests, mturk_client, publish_hits
 
-    rules = HitRules(minutes=minutes, days=days)
+    rules = HitRules(minutes=minutes, days=days, approved_percent=approved_percent, approved_count=approved_count)
     rules = replace(rules, title=title or rules.title, description=description or rules.description)
+    publication = None
     with at.opened() as project:
         if site is None:
             requests = hit_requests(project, address, rules)
         else:
             with extra("mturk", "Amazon Mechanical Turk"):
                 client = mturk_client(site)
-            requests = publish_hits(project, client, address, rules)
+            publication = publish_hits(project, client, address, rules)
+            requests = publication.created
     if out is not None:
         lines = [json_text(request) for request in requests]
         write_bytes(out, "".join(f"{line}\n" for line in lines).encode())
     assignments = sum(request["MaxAssignments"] for request in requests)
     done = {"hits": len(requests), "assignments": assignments, "published": site is not None}
-    report(done, f"{'published' if site else 'to publish'}: {{hits}} HITs, {{assignments}} assignments", json=json)
+    message = f"{'published' if site else 'to publish'}: {{hits}} HITs, {{assignments}} assignments"
+    if publication is not None:
+        done |= {
+            "withdrawn": len(publication.withdrawn),
+            "kept_away": publication.kept_away,
+            "let_in": publication.let_in,
+        }
+        message += "; withdrawn: {withdrawn} HITs; workers kept away: {kept_away}, let in again: {let_in}"
+    report(done, message, json=json)
 
 
 @app.command("settle")
@@ -367,6 +382,9 @@ def settle_command(
     site: Annotated[str, typer.Argument(help="production or sandbox of MTurk, with your AWS credentials.")],
     approve: Annotated[bool, "--approve", "Approve the assignments that have answered tasks."] = False,
     reject: Annotated[bool, "--reject", "Reject those for which nothing was done, with the reason."] = False,
+    overturn: Annotated[
+        list[str] | None, "Approve this assignment although it was rejected (repeatable; within 30 days)."
+    ] = None,
     *,
     table: TableOptions,
 ) -> None:
@@ -384,7 +402,8 @@ def settle_command(
     with at.opened() as project:
         with extra("mturk", "Amazon Mechanical Turk"):
             client = mturk_client(site)
-        table.show(settlement_table(settle(project, client, approve=approve, reject=reject)))
+        settlements = settle(project, client, approve=approve, reject=reject, overturn=overturn or ())
+        table.show(settlement_table(settlements))
 
 
 @app.command("links")

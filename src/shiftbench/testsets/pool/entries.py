@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 from shiftbench import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.extend.datasets import FileDataset
-from shiftbench.extend.io import file_lock
 from shiftbench.extend.jobs import worker_count
 from shiftbench.jobs import progress_bar
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, Image, Mark, PoolEntry, counts_digest
+from shiftbench.testsets.locks import alone
 from shiftbench.testsets.pool.images import MAX_PIXELS, StoredImage
 from shiftbench.testsets.pool.sources import Offer, SourceImages, check_columns, clean, day, known_details, open_source
 from shiftbench.testsets.project import Project, record
@@ -67,8 +67,8 @@ def import_images(
     supply = open_source(project, source, class_key=class_key)
     summary = ImportSummary(clean(name or supply.name), role)
     with (
-        # One import runs at a time, because two could add the same image.
-        file_lock(project.folder / "import.lock", wait=True),
+        # Two imports could add the same image.
+        alone(project, f"import of {summary.source}", lock="import"),
         ThreadPoolExecutor(worker_count(workers)) as threads,
         progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count)) as advance,
     ):
