@@ -138,6 +138,10 @@ def test_images_whose_frequency_changed_are_replaced(annotated: Project) -> None
     images = revision_images(annotated, "set")
     assert changed and good.entry in {image.entry for image in images}
     assert all((present[image.entry].frequency or 0) >= 0.3 for image in images)
+    # The reasons stay when the set is sampled again and nothing changes.
+    assert not sample(annotated, "set")[1]
+    reasons = {image.digest: reason for image, reason in difference(annotated, "set", 1, 2).removed}
+    assert "below 0.3" in reasons[rejected.digest] and "2 annotations" in reasons[unfinished.digest]
     assert all(present[image.entry].annotations >= 3 for image in images)
     reasons = {image.entry: reason for image, reason in difference(annotated, "set", 1, 2).removed}
     assert reasons == {

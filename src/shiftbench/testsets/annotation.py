@@ -351,6 +351,8 @@ def reopen(project: Project, annotator: int, task: str) -> WithdrawnAnswer:
             raise _lease_expired()
         answer = _selected(session, assignment)
         if assignment.state == SUBMITTED:
+            if not _of_present_assignment(session, assignment):
+                raise AnsweredError("this answer belongs to an assignment that you have completed")
             # An annotator holds one task at a time.
             held = _held(session, annotator)
             if held is not None:
@@ -377,10 +379,23 @@ def reopen(project: Project, annotator: int, task: str) -> WithdrawnAnswer:
 
 def last_answer(project: Project, annotator: int) -> str | None:
     """The task that the annotator answered last, if the answer can still be withdrawn."""
-    query = select(Assignment.token).where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
+    query = select(Assignment).where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
     query = query.order_by(Assignment.submitted_at.desc(), Assignment.id.desc()).limit(1)
+    query = query.where(Assignment.expires_at > project.now())
     with project.reading() as session:
-        return session.scalars(query.where(Assignment.expires_at > project.now())).first()
+        assignment = session.scalars(query).first()
+        if assignment is None or not _of_present_assignment(session, assignment):
+            return None
+        return assignment.token
+
+
+def _of_present_assignment(session: Session, assignment: Assignment) -> bool:
+    """Whether a recruited worker still works on what an answer is paid for; what others answer is not paid."""
+    paid_for = assignment.platform_assignment_id
+    if paid_for is None:
+        return True
+    present = current_assignment(session, assignment.account_id)
+    return present is not None and present.id == paid_for
 
 
 @repeated_after_deadlock

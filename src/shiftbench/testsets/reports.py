@@ -9,7 +9,13 @@ from typing import Any
 from shiftbench.extend.tables import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
 from shiftbench.testsets.database import AuditEntry, Revision
-from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
+from shiftbench.testsets.frequencies import (
+    AnnotatorQuality,
+    ClassSummary,
+    ImageFrequency,
+    frequency_record,
+    quality_flags,
+)
 from shiftbench.testsets.pool.entries import ImportSummary, PoolCount
 from shiftbench.testsets.revisions import Difference, SetStatus
 from shiftbench.testsets.verify import DamagedRecord
@@ -114,6 +120,8 @@ def progress_table(rows: Sequence[ClassProgress]) -> Table:
 
 
 def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> Table:
+    """The accuracy of each annotator on controls, and the reasons to look at their answers."""
+    flags = quality_flags(rows)
     records = []
     for row in rows:
         low, high = row.interval(level) if row.controls else (None, None)
@@ -129,6 +137,7 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> T
                 "positives": row.positives,
                 "left": row.negatives_left,
                 "negatives": row.negatives,
+                "flags": "; ".join(flags[row.account]),
                 "excluded": "excluded" if row.excluded else "",
             }
         )
@@ -138,6 +147,7 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> T
         Column("accuracy", "controls correct %", "number", ("low", "high"), places=1, times=100),
         *_counts("controls: of"),
         *_counts("selected", "positives: of positives", "left: not selected", "negatives: of negatives", optional=True),
+        Column("flags", "flags"),
         Column("excluded", ""),
     ]
     notes = ["correct: a reference image of the class was selected, or one of a near class was not"]

@@ -144,8 +144,9 @@ def _store_revision(
     with project.writing() as session:
         latest = _unchanged(session, set_name, before)
         if latest is not None and plan == latest.sampling and not drawn.changed:
-            # The images are the same, but their counts may have changed.
-            latest.report = drawn.report
+            # The images are the same, but their counts may have changed. Why this revision replaced images of the one
+            # before stays.
+            latest.report = {**drawn.report, "replaced": latest.report.get("replaced", {})}
             return latest, False
         revision = Revision(
             set_name=set_name,

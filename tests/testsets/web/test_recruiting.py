@@ -136,14 +136,21 @@ def test_every_assignment_needs_its_own_work(new_project: NewProject) -> None:
     project = recruiting_project(new_project, tasks_per_assignment=1, pay_per_task=0.25)
     link = f"/recruit/{recruiting_token(project)}"
     codes = []
+    paid_task = None
     with served(project, "--recruit") as site, site.visitor() as worker:
         for hit in ("one", "two"):
             _arrive(worker, link, workerId="A1", assignmentId=hit)
             grid = worker.get("/task")
             assert grid.is_grid and "Task 1 of at most 1 " in grid.text
+            # The answer for the first assignment may be paid by now.
+            assert 'id="undo"' not in grid.text
+            if paid_task is not None:
+                assert worker.post(f"/tasks/{paid_task}/undo").status == 409
+                worker.get("/task")
+            paid_task = grid.task
             worker.answer(grid.images[:1])
             done = worker.get("/task")
-            assert not done.is_grid
+            assert not done.is_grid and 'id="undo"' in done.text
             codes.append(_code(done))
         _arrive(worker, link, workerId="A1", assignmentId="three")
         assert worker.get("/task").is_grid

@@ -487,11 +487,15 @@ def test_the_first_start_invites_a_lead_once(new_project: NewProject) -> None:
     project = new_project()
     with served(project) as site:
         unused = site.server.lead_link
+    named = invite(project, "lead", "Anna").token
     with served(project) as site, site.visitor() as lead, site.visitor() as late:
         assert unused and site.server.lead_link
         late.get(f"/join/{unused}")
         assert late.post("/join", {"token": unused}).status == 403
         assert lead.join(site.server.lead_link).status == 200
+        # Leads who were invited by name keep their links.
+        with Visitor(site.server.address) as anna:
+            assert anna.join(named).status == 200
         invited = lead.post("/lead/invitations", {"role": "annotator", "name": "Bo <b>"})
         link = re.search(r'value="(http://\S+/join/[\w-]+)"', invited.text)
         assert link and "Bo &lt;b&gt;" in invited.text

@@ -24,6 +24,8 @@ from shiftbench.testsets.web.security import KnownHosts, SecurityMiddleware
 
 #: How long a link that `serve` or `review` prints is valid.
 LINK_DAYS = 1
+#: The name of the account that the link of the first start creates.
+_FIRST_LEAD = "lead"
 __all__ = ["LINK_DAYS", "bind", "first_lead_link", "is_loopback", "public_origin", "serve", "shielded", "workshop_app"]
 
 
@@ -98,9 +100,11 @@ def first_lead_link(project: Project) -> InvitationLink | None:
     if any(person.role == "lead" for person in people(project)):
         return None
     for invitation in invitations(project):
-        if invitation.role == "lead" and invitation.valid(project.now()) and invitation.account is None:
+        unused = invitation.valid(project.now()) and invitation.account is None
+        # Leads who were invited by name keep their links.
+        if unused and (invitation.role, invitation.name) == ("lead", _FIRST_LEAD):
             revoke_invitation(project, invitation.id)
-    return invite(project, "lead", "lead", days=LINK_DAYS)
+    return invite(project, "lead", _FIRST_LEAD, days=LINK_DAYS)
 
 
 def public_origin(url: str) -> str:
