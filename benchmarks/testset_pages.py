@@ -1,8 +1,9 @@
 """How long the pages of `shiftbench testset serve` take with a project of the size of ImageNetV2.
 
-1,000 classes, 228 candidates and 20 references each, 10 annotators per grid, all grids answered. The rows are generated
-(no image files), and every page is requested several times as the lead and an annotator, on SQLite and, if a server is
-installed, on PostgreSQL.
+1,000 classes, 228 candidates and 20 references each, 10 annotators per grid, all grids answered, and three sets. The
+rows are generated (no image files), and every page is requested several times as the lead and an annotator, on SQLite
+and, if a server is installed, on PostgreSQL. Before each request for a page of sets, the counts of an image change, as
+by an answer.
 
     python -m benchmarks.testset_pages [--classes 1000] [--workers 10000] [--repeat 100] [--database sqlite]
 
@@ -24,12 +25,13 @@ from typing import Any
 import httpx
 import numpy as np
 import uvicorn
+from sqlalchemy import select
 
 from benchmarks.annotation_load import Postgres
 from benchmarks.page import load_before, save, table
 from shiftbench.testsets.accounts import create_account, enter_by_link, invite
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
-from shiftbench.testsets.database import counts_digest
+from shiftbench.testsets.database import PoolEntry, counts_digest
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import sample
 from shiftbench.testsets.sampling import make_sampling
@@ -47,6 +49,9 @@ PAGES = {
              "/review/keywords", "/review/keywords/{key}?word=word 3"),
     "annotator": ("/task", "/account"),
 }  # fmt: skip
+#: Pages whose content depends on what sampling again would give.
+OF_SETS = ("/review", "/review/sets/matched", "/review/sets/matched?page=10", "/review/sets/matched/freeze")
+SETS = {"matched": "matched-frequency", "threshold": "threshold", "top": "top-images"}
 
 
 def rows_of(classes: int, people: list[int]) -> dict[str, tuple[str, Iterator[tuple[Any, ...]]]]:
@@ -136,6 +141,20 @@ def cpu_seconds(project: Project) -> float:
     return total
 
 
+def vote(project: Project, number: int) -> None:
+    """Change the counts of an image of some class, and of a reference, as an answer does."""
+    key = project.space.keys[number % len(project.space)]
+    with project.writing() as session:
+        for role in ("candidate", "reference"):
+            query = select(PoolEntry).where(PoolEntry.class_key == key, PoolEntry.role == role)
+            entry = session.scalars(query.order_by(PoolEntry.id)).first()
+            assert entry is not None
+            entry.annotations += 1
+            entry.digest = counts_digest(
+                role, key, f"{entry.image.digest}{entry.image.suffix}", entry.selected, entry.annotations
+            )
+
+
 def measure(project: Project, repeat: int) -> dict[str, dict[str, float]]:
     listener = bind("127.0.0.1", 0)
     address = f"http://localhost:{listener.getsockname()[1]}"
@@ -153,6 +172,8 @@ def measure(project: Project, repeat: int) -> dict[str, dict[str, float]]:
                 used = cpu_seconds(project)
                 until = time.perf_counter() + _SECONDS
                 while len(taken) < repeat and (len(taken) < 3 or time.perf_counter() < until):
+                    if path in OF_SETS:
+                        vote(project, len(taken))
                     start = time.perf_counter()
                     answer = client.get(path.format(anna=1, key=project.space.keys[-1]))
                     taken.append(time.perf_counter() - start)
@@ -176,9 +197,11 @@ def run(database: str, classes: int, repeat: int, workers: int) -> dict[str, dic
         names = tuple(ClassDefinition(f"n{i:04d}", f"class {i}") for i in range(classes))
         project = Project.create(Path(folder) / "large", Configuration("large", names), database=database)
         fill(project, classes, workers)
-        start = time.perf_counter()
-        sample(project, "matched", make_sampling("matched-frequency"), per_class=10)
-        print(f"{project.database.shown.partition(':')[0]}: sampled in {time.perf_counter() - start:.1f} s", flush=True)
+        for name, strategy in SETS.items():
+            start = time.process_time()
+            sample(project, name, make_sampling(strategy), per_class=10)
+            seconds = time.process_time() - start
+            print(f"{project.database.shown.partition(':')[0]}: {name} sampled in {seconds:.1f} s of CPU", flush=True)
         times = measure(project, repeat)
         project.close()
     return times
@@ -193,10 +216,14 @@ def markdown(times: dict[str, dict[str, dict[str, float]]], classes: int, worker
         for path, found in paths.items()
     ]  # fmt: skip
     slowest = {database: max(found["p99"] for found in paths.values()) for database, paths in times.items()}
+    cpu_times = {database: max(found["cpu"] for found in paths.values()) for database, paths in times.items()}
+    most_cpu = ", ".join(f"{database} {seconds:.2f} s" for database, seconds in cpu_times.items())
     ends = ", ".join(f"{database} {seconds:.2f} s" for database, seconds in slowest.items())
     return (
         f"{classes:,} classes, {classes * (CANDIDATES + REFERENCES):,} images, {PEOPLE} answers each, by {workers:,} "
-        f"annotators; one request at a time, load average {load}. The slowest page at the 99th percentile: {ends}.\n\n"
+        f"annotators, three sets; one request at a time, load average {load}. CPU time is that of server, client and "
+        "database, the mean of the requests; before each request for a page of sets, an answer changed the counts of "
+        f"an image. The slowest page at the 99th percentile: {ends}; by CPU time: {most_cpu}.\n\n"
         + table(("database", "page", "requests", "p50", "p99", "CPU time", "size"), rows)
     )
 

@@ -287,7 +287,7 @@ def _keep_away(project: Project, client: MTurkClient, qualification: str) -> tup
     query = query.where(Worker.platform == "mturk", Account.excluded_at.is_not(None))
     with project.reading() as session:
         excluded = set(session.scalars(query))
-    holders = set()
+    holders: set[str] = set()
     paginator = client.get_paginator("list_workers_with_qualification_type")
     for page in paginator.paginate(QualificationTypeId=qualification, Status="Granted"):
         holders.update(holder["WorkerId"] for holder in page["Qualifications"])

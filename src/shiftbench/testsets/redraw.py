@@ -6,6 +6,7 @@ counts or marks have changed since it was asked last.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,12 +106,12 @@ def redraw(project: Project, session: Session, plan: dict[str, Any], before: Rev
     reasons = exclusions(session)
     previous = [] if before is None else read_images(session, before.id)
     sampling = make_sampling(plan["strategy"], **plan["options"])
-    drawn = sampling.sample(_request(plan, project.space.keys, rows, reasons, previous))
-    if not drawn.choices:
+    new_sample = sampling.sample(_request(plan, project.space.keys, rows, reasons, previous))
+    if not new_sample.choices:
         raise _nothing_to_sample(plan, rows, reasons)
-    choices = _by_entry(drawn, rows)
+    choices = _by_entry(new_sample, rows)
     changes = _changes(sampling, choices, rows, reasons, previous)
-    report = _report(drawn, rows, reasons, choices)
+    report = _report(new_sample, rows, reasons, choices)
     # Marks and other exclusions are not stored here: they have records of their own and may be withdrawn.
     misfits = {str(entry): reason for entry, reason in changes.replaced.items() if entry not in reasons}
     report["replaced"] = misfits
@@ -118,11 +119,11 @@ def redraw(project: Project, session: Session, plan: dict[str, Any], before: Rev
     return Redraw(choices, report, changes, changed=choices != previous_choices)
 
 
-def _by_entry(drawn: Sample, rows: Iterable[ImageFrequency]) -> dict[int, Choice]:
+def _by_entry(new_sample: Sample, rows: Iterable[ImageFrequency]) -> dict[int, Choice]:
     """The sampled images by pool entry, in the set's random order."""
     # An image may be a candidate of several classes, so a choice is found by class and digest.
     entries = {(row.class_key, row.digest): row.entry for row in rows if row.role == CANDIDATE}
-    return {entries[choice.class_key, choice.id]: choice for choice in drawn.choices}
+    return {entries[choice.class_key, choice.id]: choice for choice in new_sample.choices}
 
 
 def _changes(
@@ -184,13 +185,13 @@ def _nothing_to_sample(
 
 
 def _report(
-    drawn: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str], entries: Collection[int]
+    new_sample: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str], entries: Collection[int]
 ) -> dict[str, Any]:
     """What is stored about a sample: its counts, its mean frequency, and how many candidates were excluded and why."""
     sampled = [row for row in rows if row.entry in entries]
     references = [row for row in rows if row.role == REFERENCE]
     return {
-        **drawn.as_data(),
+        **new_sample.as_data(),
         "excluded": dict(Counter(reasons.values()).most_common()),
         "mean_frequency": mean_frequency(sampled),
         "reference_mean_frequency": mean_frequency(references),
@@ -206,7 +207,7 @@ class _ClassChanges:
 
 
 @dataclass(frozen=True)
-class _KnownChanges:
+class _CachedChanges:
     """The changes that were found last, and what they depend on."""
 
     #: The last entry of the audit log that may matter, and the counts of each class.
@@ -218,19 +219,19 @@ class _KnownChanges:
 
 
 #: The changes that were found last, for each project and revision.
-_KNOWN: WeakKeyDictionary[Project, dict[int, _KnownChanges]] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Project, dict[int, _CachedChanges]] = WeakKeyDictionary()
 
 
 def present_changes(project: Project, session: Session, revision: Revision) -> Changes:
     """What sampling again as for this revision would change at present."""
-    known_changes = _KNOWN.setdefault(project, {})
-    known = known_changes.get(revision.id)
+    cached_changes = _CACHE.setdefault(project, {})
+    cached = cached_changes.get(revision.id)
     last_action = session.scalars(_LAST_ACTION).one() or 0
     counts = class_counts(session)
-    if known is None or (known.last_action, known.counts) != (last_action, counts):
-        known = _updated(project, session, revision, known, last_action, counts)
-        known_changes[revision.id] = known
-    return _together(known.parts.values())
+    if cached is None or (cached.last_action, cached.counts) != (last_action, counts):
+        cached = _updated(project, session, revision, cached, last_action, counts)
+        cached_changes[revision.id] = cached
+    return _together(cached.parts.values())
 
 
 #: Marks, pairs, keywords and searches are in the audit log.
@@ -255,33 +256,34 @@ def _updated(
     project: Project,
     session: Session,
     revision: Revision,
-    known: _KnownChanges | None,
+    cached: _CachedChanges | None,
     last_action: int,
     counts: Mapping[str, object],
-) -> _KnownChanges:
-    """The changes by the present counts and marks: those that are known, but for the classes that have changed."""
+) -> _CachedChanges:
+    """The changes by the present counts and marks: the cached ones, but for the classes that have changed."""
     sampling = make_sampling(revision.sampling["strategy"], **revision.sampling["options"])
     reasons = _reasons(project, session, last_action, counts)
     keys = project.space.keys
     parts: dict[tuple[str, ...], _ClassChanges] = {}
     if not sampling.by_class:
         groups = [tuple(keys)]
-    elif known is None:
+    elif cached is None:
         groups = [(key,) for key in keys]
     else:
-        changed = {key for key in keys if counts.get(key) != known.counts.get(key)}
-        changed |= _classes_of(session, {entry for entry, _ in reasons.items() ^ known.reasons.items()})
+        changed = {key for key in keys if counts.get(key) != cached.counts.get(key)}
+        changed |= _classes_of(session, {entry for entry, _ in reasons.items() ^ cached.reasons.items()})
         groups = [(key,) for key in keys if key in changed]
-        parts.update(known.parts)
+        parts.update(cached.parts)
     parts.update(_sampled_groups(project, session, revision, sampling, groups, reasons))
-    return _KnownChanges(last_action, counts, reasons, parts)
+    return _CachedChanges(last_action, counts, reasons, parts)
 
 
 def _reasons(project: Project, session: Session, last_action: int, counts: Mapping[str, object]) -> Mapping[int, str]:
     """As :func:`exclusions`; sets of one project share them."""
-    for known in _KNOWN.get(project, {}).values():
-        if (known.last_action, known.counts) == (last_action, counts):
-            return known.reasons
+    # Another thread may add to the cache meanwhile.
+    for cached in list(_CACHE.get(project, {}).values()):
+        if (cached.last_action, cached.counts) == (last_action, counts):
+            return cached.reasons
     return exclusions(session)
 
 
@@ -307,7 +309,7 @@ def _sampled_groups(
     parts: dict[tuple[str, ...], _ClassChanges] = {}
     if not groups:
         return parts
-    keys = [key for group in groups for key in group]
+    keys = list(itertools.chain.from_iterable(groups))
     # More classes than a query may name are as well read with all others.
     of_classes = PoolEntry.class_key.in_(keys) if len(keys) <= _IDS_PER_QUERY else True
     rows: dict[str, list[ImageFrequency]] = defaultdict(list)
@@ -317,17 +319,17 @@ def _sampled_groups(
     for image in read_images(session, revision.id, of_classes):
         previous[image.class_key].append(image)
     for group in groups:
-        group_rows = [row for key in group for row in rows[key]]
-        group_previous = [image for key in group for image in previous[key]]
+        group_rows = list(itertools.chain.from_iterable(rows[key] for key in group))
+        group_previous = list(itertools.chain.from_iterable(previous[key] for key in group))
         only = group if sampling.by_class else ()
         request = _request(revision.sampling, project.space.keys, group_rows, reasons, group_previous, only)
         try:
-            drawn = sampling.sample(request)
+            new_sample = sampling.sample(request)
         except WorkshopError as problem:
             parts[group] = _ClassChanges(_without_sample(group_previous, reasons, problem), 0)
         else:
-            changes = _changes(sampling, _by_entry(drawn, group_rows), group_rows, reasons, group_previous)
-            parts[group] = _ClassChanges(changes, len(drawn.choices))
+            changes = _changes(sampling, _by_entry(new_sample, group_rows), group_rows, reasons, group_previous)
+            parts[group] = _ClassChanges(changes, len(new_sample.choices))
     return parts
 
 
