@@ -6,14 +6,13 @@ import random
 
 import pytest
 
-from shiftbench.testsets import redraw as module
 from shiftbench.testsets.database import PoolEntry, counts_digest
 from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.redraw import Changes, present_changes, redraw
 from shiftbench.testsets.review import judge, mark, suspicions, withdraw_mark
 from shiftbench.testsets.revisions import find_revision, revision_images, sample, set_status
-from shiftbench.testsets.sampling import Sampling, make_sampling
+from shiftbench.testsets.sampling import Sample, Sampling, SamplingRequest, make_sampling
 
 #: Every test here runs on both databases.
 DATABASES = ["sqlite", "postgresql"]
@@ -67,7 +66,7 @@ def test_only_changed_classes_are_sampled(annotated: Project, monkeypatch: pytes
     sampled: list[str] = []
     original = type(STRATEGIES["top"]).sample
 
-    def watched(self: Sampling, request: module.SamplingRequest) -> module.Sample:
+    def watched(self: Sampling, request: SamplingRequest) -> Sample:
         sampled.extend(request.sampled_classes)
         return original(self, request)
 
