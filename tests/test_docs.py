@@ -12,6 +12,7 @@ Tutorials are notebooks, which tests/test_tutorials.py runs.
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import subprocess
@@ -207,3 +208,18 @@ def test_every_command_of_the_papers_page_is_accepted() -> None:
         command.make_context(name, arguments)
     rows = [row for row in page.splitlines() if row.startswith("| ") and not row.startswith("| element")]
     assert len(rows) > 45 and all(row.split("|")[3].strip() for row in rows)
+
+
+def test_every_model_of_the_fourth_paper_has_its_source() -> None:
+    """Those of tables 11 and 15, each in one row of the page, with an address."""
+    with (ROOT / "src/shiftbench/published/data/paper_004.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] in ("11", "15")]
+    expected = {row["model"] for row in rows if row["model"]}
+    text = (ROOT / "docs/test-set-candidates.md").read_text(encoding="utf-8")
+    section = text.partition("## Models of the paper")[2]
+    listed: list[str] = []
+    for line in section.splitlines():
+        if line.startswith(("| CIFAR-10", "| ImageNet")):
+            assert re.search(r"<https?://\S+>", line)
+            listed += re.findall(r"`(\w+)`", line)
+    assert set(listed) == expected and len(listed) == len(expected) == 34 + 67
