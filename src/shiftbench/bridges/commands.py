@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -44,10 +45,13 @@ def publish_command(
         if not equals:
             raise ShiftbenchError("not a dataset of a setting", found=entry, expected="SETTING=org/name[/task]")
         datasets[setting] = name
-    before = publish.present_card(to)
-    published = publish.publication(Run.open(workspace), model=model, card=before, datasets=datasets, level=level)
+    card = publish.present_file(to, publish.CARD)
+    published = publish.publication(Run.open(workspace), model=model, card=card, datasets=datasets, level=level)
+    differences = _differences(to, published.files)
     address = ""
-    if write and publish.is_on_hub(to):
+    if write and not differences:
+        write = False
+    elif write and publish.is_on_hub(to):
         address = publish.propose(published, to)
     elif write:
         publish.write_publication(published, Path(to))
@@ -63,18 +67,29 @@ def publish_command(
             }
         )
         return
-    for name, text in published.files.items():
-        old = before if name == publish.CARD else ""
-        for line in difflib.unified_diff(old.splitlines(), text.splitlines(), name, name, lineterm=""):
-            output.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in differences:
+        output.print(line, markup=False, highlight=False, soft_wrap=True)
     for remark in published.notes:
         note(remark)
     if address:
         note(f"pull request: {address}")
+    elif not differences:
+        note("nothing has changed since the files were written")
     elif write:
         note(f"written: {', '.join(str(Path(to) / name) for name in published.files)}")
     else:
         note("nothing was written; --write does it")
+
+
+def _differences(target: str, files: Mapping[str, str]) -> list[str]:
+    """The lines of a diff between the files of a model as they are and as they are to be."""
+    from shiftbench.bridges import publish
+
+    lines: list[str] = []
+    for name, text in files.items():
+        present = publish.present_file(target, name)
+        lines += difflib.unified_diff(present.splitlines(), text.splitlines(), name, name, lineterm="")
+    return lines
 
 
 def site_command(

@@ -114,17 +114,18 @@ def write_publication(published: Publication, folder: Path) -> list[Path]:
     return paths
 
 
-def present_card(target: str) -> str:
-    """The model's card as it is now; empty if it has none.
+def present_file(target: str, name: str) -> str:
+    """A file of the model as it is now, such as its card; empty if there is none.
 
     Args:
         target: A folder, or ``org/model`` of a hub.
+        name: Name of the file there.
     """
     if not is_on_hub(target):
-        path = Path(target) / CARD
+        path = Path(target) / name
         return path.read_text(encoding="utf-8") if path.is_file() else ""
     hub = _library()
-    return hub.card_of(target)
+    return hub.text_of(target, name)
 
 
 def propose(published: Publication, repository: str) -> str:
@@ -208,7 +209,7 @@ def _result_entries(
 class _Hub(Protocol):
     """What is used of huggingface_hub."""
 
-    def card_of(self, repository: str) -> str: ...
+    def text_of(self, repository: str, name: str) -> str: ...
     def entry(self, dataset: str, task: str, value: float, notes: str) -> huggingface_hub.EvalResultEntry: ...
     def entries_to_yaml(self, entries: Sequence[huggingface_hub.EvalResultEntry]) -> list[dict[str, object]]: ...
     def pull_request(self, repository: str, published: Publication) -> str: ...
@@ -222,12 +223,12 @@ class _HuggingFaceHub:
     def __init__(self) -> None:
         required("huggingface_hub", "hub", "publishing scores")
 
-    def card_of(self, repository: str) -> str:
+    def text_of(self, repository: str, name: str) -> str:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
 
         try:
-            path = hf_hub_download(repository, CARD)
+            path = hf_hub_download(repository, name)
         except EntryNotFoundError:
             return ""
         return Path(path).read_text(encoding="utf-8")
@@ -250,6 +251,8 @@ class _HuggingFaceHub:
     def with_results(self, card: str, scores: Sequence[PublishedScore], level: float) -> str:
         from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+        if not card.lstrip().startswith("---"):
+            card = f"---\n{{}}\n---\n{card}"  # The library would warn of a card without metadata.
         try:
             parsed = ModelCard(card)
         except ValueError as error:
