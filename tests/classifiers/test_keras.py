@@ -111,6 +111,31 @@ def test_parts_that_run_code_are_refused_before_keras_sees_them(
     assert part["class_name"] in str(refused.value.found)
 
 
+def test_how_a_model_was_trained_is_not_loaded(tmp_path: Path) -> None:
+    """Files that `fit` leaves name a loss and an optimizer; a hostile loss is not looked up either."""
+    trained = network()
+    trained.compile("adam", keras.losses.SparseCategoricalCrossentropy(), metrics=["accuracy"])
+    trained.save(tmp_path / "trained.keras")
+    expected = trained.predict((IMAGES / 255 - 0.5) / 0.25, verbose=0)
+    classifier = load_classifier(tmp_path / "trained.keras", labels=PETS, preprocessing=STATED, engine="torch")
+    np.testing.assert_allclose(classifier.scores(IMAGES), expected, atol=1e-5)
+    hostile = {"class_name": "Popen", "module": "subprocess", "config": {"args": ["touch", str(tmp_path / "run")]}}
+    path = rewritten(
+        tmp_path / "trained.keras",
+        tmp_path / "hostile.keras",
+        lambda config: config.update(compile_config={"loss": hostile, "optimizer": hostile}),
+    )
+    again = load_classifier(path, labels=PETS, preprocessing=STATED, engine="torch")
+    assert np.array_equal(again.scores(IMAGES), classifier.scores(IMAGES)) and not (tmp_path / "run").exists()
+    nested = rewritten(
+        tmp_path / "trained.keras",
+        tmp_path / "nested.keras",
+        lambda config: _first_layer(config).update(compile_config={"loss": hostile}),
+    )
+    with pytest.raises(ClassifierError, match="run code"):
+        load_classifier(nested, labels=PETS)
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "text.keras").write_text("no archive")
     with pytest.raises(ClassifierError, match="not a Keras 3 file"):

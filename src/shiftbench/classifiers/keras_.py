@@ -110,9 +110,14 @@ def _known_input(model: keras.Model, name: str) -> KnownInput:
 
 
 def _check_safe(path: Path) -> None:
-    """Raise ClassifierError if the file's configuration names anything but plain parts of Keras."""
+    """Raise ClassifierError if the file's configuration names anything but plain parts of Keras.
+
+    How the model was trained (its loss and optimizer) is not loaded, and may be anything; within a layer it would be.
+    """
     with raising(ClassifierError, f"{path.name} is not a Keras 3 file", zipfile.BadZipFile, KeyError, ValueError):
         config = _configuration(path)
+    if isinstance(config, Mapping):
+        config = {key: value for key, value in config.items() if key != "compile_config"}
     for entry in _named_parts(config):
         if not _is_plain(entry):
             raise untrusted(path, f"{entry.get('module')}.{entry['class_name']}, which may run code")
