@@ -1,3 +1,5 @@
+from .fiftyone_ import from_fiftyone as from_fiftyone
+from .fiftyone_ import to_fiftyone as to_fiftyone
 from .inspect_ import InspectImport as InspectImport
 from .inspect_ import import_inspect_log as import_inspect_log
 from .inspect_ import inspect_task as inspect_task
