@@ -48,6 +48,7 @@ LOADERS: tuple[tuple[str, str, str, str], ...] = (
     (".onnx", "onnx_", "load_onnx", "An ONNX model."),
     (".xml", "openvino_", "load_openvino", "An OpenVINO model, with model.bin beside it."),
     (".tflite", "litert", "load_litert", "A LiteRT (TensorFlow Lite) model."),
+    (".pte", "executorch_", "load_executorch", "An ExecuTorch program."),
     (".keras", "keras_", "load_keras", "A Keras 3 model."),
     (".pt", "weights", "load_torch_file", "A state dict, for a model; TorchScript or a module, only with --trust."),
     (".pth", "weights", "load_torch_file", "As .pt."),
