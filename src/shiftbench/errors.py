@@ -352,6 +352,7 @@ WarningCode = Literal[
     "training-mode",
     "unstated-decoding",
     "converted-images",
+    "served-answers",
 ]
 #: Codes of warnings that only report what was done.
 _NOTES = (
@@ -364,6 +365,7 @@ _NOTES = (
     "unverified-model",
     "training-mode",
     "converted-images",
+    "served-answers",
 )
 
 

@@ -32,7 +32,9 @@ from shiftbench.labels.space import LabelSpace, Scores
 if TYPE_CHECKING:
     from shiftbench.classifiers.recorded import RecordedPredictions
 
-Outputs = Literal["logits", "probabilities"]
+#: What ``scores`` are: logits (softmax still to come), probabilities, or answers. A row of answers is 1 for the class
+#: that the model named and 0 for the others, and 0 throughout where it named none; it says nothing about confidence.
+Outputs = Literal["logits", "probabilities", "answers"]
 #: How a run orders the images of a setting for a stateful model.
 IMAGE_ORDER = "shuffled by seed"
 #: In ``Classifier.trained_with``: training on ImageNet-21K or -22K, which have the classes of ImageNet-O.
@@ -62,7 +64,7 @@ class Classifier(ABC):
     name: str
     space: LabelSpace
     preprocessing: Preprocessing
-    outputs: Outputs = "logits"  #: Whether ``scores`` are logits (softmax still to come) or probabilities.
+    outputs: Outputs = "logits"
     batch_size: int = 32  #: Preferred number of images per call; reduced when memory runs out.
     #: What computes the scores, for provenance: "onnxruntime cpu", "torch cuda bfloat16", "python", ...
     engine: str = "python"
@@ -173,6 +175,10 @@ class Classifier(ABC):
         from shiftbench.classifiers.torch_ import torch_twin
 
         return torch_twin(self).gradient_model()
+
+    def take_usage(self) -> Mapping[str, float]:
+        """What a server has counted for its answers since this was last called: requests, tokens, cost, ..."""
+        return {}
 
     @property
     def recorded(self) -> RecordedPredictions | None:

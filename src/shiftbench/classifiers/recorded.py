@@ -35,7 +35,7 @@ from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, 
 from shiftbench.grouping import by_key, repeated
 from shiftbench.io.hashing import digest
 from shiftbench.io.parquet import read_parquet
-from shiftbench.labels.space import LabelSpace, Scores
+from shiftbench.labels.space import NO_ANSWER, LabelSpace, Scores
 
 Top = NDArray[np.int32]
 Confidence = NDArray[np.float32]
@@ -77,6 +77,8 @@ class RecordedPredictions(Classifier):
     """
 
     engine = "recorded"
+    #: Whether the answers are to images that this package shifted, under the setting's own generator and seed.
+    of_shifted_images = False
 
     def __init__(
         self,
@@ -193,8 +195,8 @@ class RecordedPredictions(Classifier):
         if self.recorded_scores is not None:
             scores = projection(self.recorded_scores)
             return RecordedPredictions(self.ids, name=self.name, space=space, scores=scores, outputs=self.outputs)
-        # The missing class, -1, is the last entry of the table, so that it stays missing.
-        classes = np.append(space.relabel_from(self.space), MISSING)[self.top]
+        # The last entries of the table are for the indices -2 and -1, so that no answer and a missing class stay so.
+        classes = np.append(space.relabel_from(self.space), [NO_ANSWER, MISSING])[self.top]
         best = np.array([_first_class(row) for row in classes.tolist()], np.int32)
         return RecordedPredictions(self.ids, name=self.name, space=space, top=best)
 
@@ -359,11 +361,11 @@ def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:
         table = table[:, None]
     if table.ndim != 2 or len(table) != count:
         raise ClassifierError(f"{name} records classes of the wrong shape", found=table.shape, expected=f"({count}, k)")
-    if table.size and (table.min() < MISSING or table.max() >= len(space)):
+    if table.size and (table.min() < NO_ANSWER or table.max() >= len(space)):
         raise ClassifierError(
             f"{name} records class numbers outside {space.name!r}",
             found=f"{table.min()} to {table.max()}",
-            expected=f"0 to {len(space) - 1}, or -1 for none",
+            expected=f"0 to {len(space) - 1}, -1 for none, or -2 for an answer that is no class",
         )
     # Sorted, equal classes of an image stand beside each other.
     ordered = np.sort(table, axis=1)
@@ -393,7 +395,12 @@ def _checked_confidence(confidence: object, count: int, name: str) -> Confidence
 
 
 def best_confidence(scores: ScoreTable, outputs: str) -> Confidence:
-    """The softmax probability of the best class; probabilities that do not sum to one are divided by their sum."""
+    """The softmax probability of the best class; probabilities that do not sum to one are divided by their sum.
+
+    Answers have no confidence: nan.
+    """
+    if outputs == "answers":
+        return np.full(len(scores), np.nan, np.float32)
     best = scores.max(axis=1).astype(np.float64)
     if outputs == "logits":
         return np.asarray(1 / np.exp(scores - best[:, None]).sum(axis=1), np.float32)

@@ -27,3 +27,4 @@ from shiftbench.classifiers.zoo import ZooTarget as ZooTarget
 from shiftbench.classifiers.zoo import import_timm as import_timm
 from shiftbench.classifiers.zoo import import_torchvision as import_torchvision
 from shiftbench.integrations.training_state import kept_random_state as kept_random_state
+from shiftbench.labels.space import NO_ANSWER as NO_ANSWER

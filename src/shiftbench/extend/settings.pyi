@@ -1,3 +1,4 @@
+from shiftbench.runs.import_predictions import import_answers as import_answers
 from shiftbench.runs.plan import setting_geometry as setting_geometry
 from shiftbench.runs.results import StoredResults as StoredResults
 from shiftbench.settings.roles import Data as Data

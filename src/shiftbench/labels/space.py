@@ -18,6 +18,8 @@ from shiftbench.io import html
 
 Scores = NDArray[np.float32]
 Labels = NDArray[np.int32]
+#: The prediction for an image of which a model named none of the classes, where it was free to: it counts as wrong.
+NO_ANSWER = -2
 #: Number of classes that a notebook lists.
 _MAX_ROWS = 12
 

@@ -19,6 +19,7 @@ import numpy as np
 from shiftbench.arrays import IntArray
 from shiftbench.errors import SettingError, UnknownNameError, shell_command
 from shiftbench.grouping import by_key
+from shiftbench.labels.space import NO_ANSWER
 from shiftbench.metrics.accuracy import class_counts, lowest_accuracy
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.published.baselines import baseline_of
@@ -392,9 +393,9 @@ def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
 
 
 def confusion_counts(predictions: Predictions) -> IntArray:
-    """(classes, classes): images by label and prediction."""
+    """(classes, classes): images by label and prediction; images without an answer are left out."""
     n_classes = len(predictions.space)
-    valid = predictions.valid
+    valid = predictions.valid & (predictions.top[:, 0] != NO_ANSWER)
     pairs = predictions.labels[valid].astype(np.int64) * n_classes + predictions.top[valid, 0]
     return np.bincount(pairs, minlength=n_classes * n_classes).reshape(n_classes, n_classes)
 
@@ -407,12 +408,13 @@ def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
     wrong = labels != predicted
     pairs = Counter(zip(labels[wrong].tolist(), predicted[wrong].tolist(), strict=True))
     names = predictions.space.names
+    predicted_names = {**dict(enumerate(names)), NO_ANSWER: "no answer"}
     class_sizes = np.bincount(labels, minlength=len(predictions.space))
     # Equally frequent mistakes come in the order of the classes.
     ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
     frequent = []
     for (label, prediction), n in ordered[:most]:
-        frequent.append(Confusion(names[label], names[prediction], n, int(class_sizes[label])))
+        frequent.append(Confusion(names[label], predicted_names[prediction], n, int(class_sizes[label])))
     return frequent
 
 

@@ -31,7 +31,7 @@ from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Block, Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
-from shiftbench.labels.space import Labels, Scores
+from shiftbench.labels.space import NO_ANSWER, Labels, Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.native.loops import best_classes
 from shiftbench.runs.plan import PlannedResult, RunContext, block_is_complete, is_complete
@@ -519,13 +519,18 @@ def _classifier(planned: PlannedResult) -> str:
 
 
 def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
-    """Scores over a setting's label space to classes and confidence; ties go to the lower index."""
+    """Scores over a setting's label space to classes and confidence; ties go to the lower index.
+
+    An image for which a model that gives answers has named no class of the setting gets ``NO_ANSWER``.
+    """
     k = min(needs.top_k, scores.shape[1])
     stored_scores = scores if needs.scores else None
     if len(scores) == 0:
         return PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), stored_scores)
     top = np.empty((len(scores), k), np.int32)
     best_classes(np.ascontiguousarray(scores, np.float32), top)
+    if outputs == "answers":
+        top[scores.max(axis=1) == 0] = NO_ANSWER
     return PredictionBlock(top, best_confidence(scores, outputs), stored_scores)
 
 

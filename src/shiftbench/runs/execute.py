@@ -50,7 +50,7 @@ from shiftbench.runs.plan import PlannedResult, RunContext, record_images
 from shiftbench.runs.stateful import evaluate_stateful
 from shiftbench.settings.base import LeftOut, Setting, Suite
 from shiftbench.settings.roles import Data, Selection, data_sources, open_data
-from shiftbench.store.run_records import Call, ModelRun, recorded_run
+from shiftbench.store.run_records import Call, ModelRun, RunRecord, recorded_run
 from shiftbench.store.spec import SettingRecord
 from shiftbench.store.unchecked import UncheckedBlocks, remove_unchecked_blocks
 from shiftbench.store.workspace import Result, Workspace
@@ -489,6 +489,8 @@ def execute(context: RunContext, executor: Executor, shard: Shard | None, progre
             # The next run, which may be in this process, must not wait for this one.
             context.watch.unchecked.release()
             raise
+        finally:
+            _note_usage(record, context)
         if outcome.failures:
             record.status = "incomplete"
             record.error = str(outcome.failures[0])
@@ -518,6 +520,14 @@ def _model_runs(context: RunContext, todo: Sequence[PlannedResult], *, shared: b
         else:
             model.computed.append(key)
     return list(models.values())
+
+
+def _note_usage(record: RunRecord, context: RunContext) -> None:
+    """Enter what servers have counted for their answers, the trials of the loaders included."""
+    names = {planned.result.model_id: planned.result.classifier for planned in context.results}
+    for model in record.models:
+        usage = context.classifiers[names[model.id]].take_usage()
+        model.usage = {what: count for what, count in usage.items() if count}
 
 
 def _training_images(context: RunContext) -> dict[tuple[str, str], BoolArray]:

@@ -141,6 +141,54 @@ def import_predictions(
     for file in files_read:
         for classifier in _recorded_models(file, matching, space):
             imports.append(_plan(classifier, setting, dataset, store, made_by))
+    sources = {} if data is None else {setting.dataset: str(data)}
+    call = Call("import", import_predictions, arguments, sources)
+    imported = _write_all(imports, dataset, store, call, matching, replace_old=replace_old, progress=progress)
+    _warn(imported)
+    return imported
+
+
+def import_answers(
+    answers: recorded.RecordedPredictions,
+    setting: Setting,
+    dataset: Dataset,
+    workspace: str | Location | Workspace = "shiftbench-workspace",
+    *,
+    seed: int = 0,
+) -> Imported:
+    """Put the answers of one model to the images of a setting, shifted by this package, into a workspace.
+
+    Unlike ``import_predictions``, the setting may have a shift: the caller vouches that the images were made with this
+    seed, as ``sb.torch_dataset`` makes them. Other answers of the model in this setting are replaced.
+
+    Args:
+        answers: The answers; their ids are those of the dataset.
+        setting: The setting.
+        dataset: Its clean images.
+        workspace: Where the results are kept.
+        seed: The seed of the shift.
+    """
+    arguments = {key: value for key, value in locals().items() if key in ("workspace", "seed")}
+    store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    answers.of_shifted_images = True
+    planned = _plan(answers, setting, dataset, store, None, seed)
+    matching = Matching(dataset, in_order=False, allow_unknown=False)
+    call = Call("import", import_answers, arguments)
+    return _write_all([planned], dataset, store, call, matching, replace_old=True, progress=False)
+
+
+def _write_all(
+    imports: Sequence[_PlannedImport],
+    dataset: Dataset,
+    store: Workspace,
+    call: Call,
+    matching: Matching,
+    *,
+    replace_old: bool,
+    progress: bool,
+) -> Imported:
+    """Write the answers of all models, with what a reader of the workspace needs to know about them."""
+    setting = imports[0].planned.setting
     results = [planned.result for planned in imports]
     record_images(store, dataset)
     setting_record = SettingRecord.of(setting)
@@ -148,8 +196,6 @@ def import_predictions(
     replaced = _other_answers(store, results, replace_old)
     replaced_keys = by_key((result.classifier, result.key) for result in replaced)
     models = [_model_run(planned, replaced_keys.get(planned.classifier.name, [])) for planned in imports]
-    sources = {} if data is None else {setting.dataset: str(data)}
-    call = Call("import", import_predictions, arguments, sources)
     with (
         recorded_run(store, call, models),
         progress_bar("models", len(imports), show=progress) as advance,
@@ -157,9 +203,7 @@ def import_predictions(
         for result in replaced:
             store.predictions_path(result).unlink()
         missing = _write_all(imports, dataset, store, advance)
-    imported = Imported(StoredResults(store, results), matching.rule, missing, matching.unknown)
-    _warn(imported)
-    return imported
+    return Imported(StoredResults(store, results), matching.rule, missing, matching.unknown)
 
 
 def _read_files(
@@ -210,9 +254,10 @@ def _plan(
     dataset: Dataset,
     store: Workspace,
     made_by: str | None,
+    seed: int = 0,
 ) -> _PlannedImport:
     """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
-    planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
+    planned = plan_result(classifier, setting, dataset, _NEEDS, seed, store)
     spec = replace(
         planned.result.spec, classifier=ClassifierRecord(classifier.identity), answers=classifier.fingerprint
     )

@@ -171,9 +171,11 @@ def plan_result(
     recorded_space = workspace.record_space(space)
     geometry = setting_geometry(classifier.preprocessing.geometry, setting)
     stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
+    if classifier.outputs == "answers":
+        stored = Needs(1, scores=False)  # a model that names one class has no second one, and no scores
     if classifier.recorded is not None:
         # Predictions made elsewhere must be of these images, and hold only what was recorded.
-        if setting.shifted:
+        if setting.shifted and not classifier.recorded.of_shifted_images:
             raise SettingError(
                 f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
                 hint=f"evaluate it on settings whose images are used as they are: {argument('suite', 'clean')}",

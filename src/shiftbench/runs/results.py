@@ -20,6 +20,7 @@ from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import outcome_warnings
+from shiftbench.labels.space import NO_ANSWER
 from shiftbench.metrics.base import Score, SettingScore, metrics
 from shiftbench.metrics.intervals import mean_interval
 from shiftbench.settings.base import LeftOut, SettingMean
@@ -415,6 +416,24 @@ class StoredResults:
                 return True
         return False
 
+    def served_answers(self) -> list[ResultWarning]:
+        """A note for each model that answers with the names of classes: how often it did not, and what it has cost."""
+        answered = [result for result in self.results if result.spec.classifier.outputs == "answers"]
+        notes = []
+        for title, results in by_key((result.title, result) for result in answered).items():
+            images = 0
+            unanswered = 0
+            for result in results:
+                predictions = self.workspace.read(result, top_k=1, confidence=False, scores=False)
+                images += len(predictions)
+                unanswered += int((predictions.top[:, 0] == NO_ANSWER).sum())
+            text = f"{title}: {unanswered:,} of {images:,} images without an answer from the list (counted as wrong)"
+            spent: Mapping[str, float] = self.history.usage.get(results[0].spec.classifier.version, {})
+            for what, count in sorted(spent.items()):
+                text += f", {what} {count:,g}"
+            notes.append(ResultWarning(f"{text}. The answers of a server are not tied to weights", "served-answers"))
+        return notes
+
     def trained_on(self, results: Iterable[Result] | None = None) -> list[ResultWarning]:
         """A warning for each model that was trained on images or corruptions of these results; by default, of all."""
         results = list(self.results if results is None else results)
@@ -457,7 +476,7 @@ class StoredResults:
         for result in self.results:
             if result.spec.shift.kind == "none" and result.spec.source is None:
                 warnings += self.once([result], ("warnings", result.title), partial(self._signs_of_errors, result))
-        return warnings + self.conversions()
+        return [*warnings, *self.conversions(), *self.served_answers()]
 
     def _signs_of_errors(self, result: Result) -> list[ResultWarning]:
         """Chance level or permuted labels in one result."""

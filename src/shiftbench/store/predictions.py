@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.io import html
-from shiftbench.labels.space import Labels, LabelSets, LabelSpace, Scores, multi_hot, relabel_sets, single_labels
+from shiftbench.labels.space import (
+    NO_ANSWER,
+    Labels,
+    LabelSets,
+    LabelSpace,
+    Scores,
+    multi_hot,
+    relabel_sets,
+    single_labels,
+)
 from shiftbench.store.spec import ResultSpec
 
 #: The class of an image that could not be read.
@@ -22,6 +31,8 @@ _LISTED_IMAGES = 10
 @dataclass(frozen=True)
 class Predictions:
     """Row i is the i-th image of the setting; a skipped image has class -1 and confidence nan.
+
+    An image for which a model named no class has class -2 and counts as wrong.
 
     Attributes:
         classifier: Name or id of the model.
@@ -62,8 +73,8 @@ class Predictions:
         return summary
 
     def _repr_html_(self) -> str:
-        # The index -1, for no label or an image that was not read, is the dash at the end.
-        names = (*self.space.names, "–")
+        # The indices -1, for no label or an image that was not read, and -2, for no answer, are the ends of this.
+        names = (*self.space.names, "no answer", "–")
         rows = []
         for i in range(min(len(self), _LISTED_IMAGES)):
             label = html.text(names[self.labels[i]])
@@ -91,6 +102,15 @@ class Predictions:
         """Rows that count: the image could be read and has one label in the setting's space."""
         counts: NDArray[np.bool_] = self.readable & (self.labels >= 0)
         return counts
+
+    def predicted_name(self, row: int) -> str:
+        """The name of the class that was predicted for an image.
+
+        Args:
+            row: Number of the image.
+        """
+        index = int(self.top[row, 0])
+        return "no answer" if index == NO_ANSWER else self.space.names[index]
 
     @cached_property
     def multi_hot(self) -> NDArray[np.bool_]:

@@ -69,6 +69,7 @@ _ENGINES = {
     "openvino": "openvino",
     "ai-edge-litert": "ai_edge_litert",
     "open_clip": "open_clip",
+    "executorch": "executorch",
 }
 #: Arguments that decide only what is shown during the run.
 _SILENT = ("progress", "bar", "check")
@@ -184,6 +185,8 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: Results that this run computed in part: other blocks are of earlier runs, or of other jobs of an array.
     shared: list[str] = []
     reused: list[str] = []  #: Complete before the run.
+    #: What a server counted for its answers in the process that began the run: requests, tokens, cost.
+    usage: dict[str, float] = {}
     removed: list[str] = []  #: Deleted, by ``store remove``.
 
     @property
@@ -387,6 +390,8 @@ class RunHistory:
         self.trained_with: dict[str, tuple[str, ...]] = {}
         #: By hash of the version: when it was first run (ISO 8601, UTC).
         self.first_runs: dict[str, str] = {}
+        #: By hash of the version: what servers counted for its answers, in all runs.
+        self.usage: dict[str, dict[str, float]] = {}
         #: By key of a result: the runs that computed it.
         self._makers: dict[str, list[RunRecord]] = {}
         for record in self.records:
@@ -416,6 +421,9 @@ class RunHistory:
         self.training_images |= model.training_images
         if model.trained_with:
             self.trained_with[model.version] = tuple(model.trained_with)
+        spent = self.usage.setdefault(model.version, {})
+        for what, count in model.usage.items():
+            spent[what] = spent.get(what, 0) + count
         self.first_runs.setdefault(model.version, record.started)
         self._add_facts(model)
         for key in model.computed:

@@ -121,7 +121,7 @@ def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST
     for i in hard:
         index = position[ids[i]]
         label = int(first.labels[index])
-        wrong_answers = Counter(answer for answer in answers[:, index].tolist() if answer != label)
+        wrong_answers = Counter(answer for answer in answers[:, index].tolist() if 0 <= answer != label)
         common_answer = ""
         common_count = 0
         if wrong_answers:

@@ -203,7 +203,7 @@ def _draft(result: Result, predictions: Predictions, rows: NDArray[np.intp], tal
             {
                 "id": predictions.ids[row],
                 "label": names[predictions.labels[row]],
-                "prediction": names[predictions.top[row, 0]],
+                "prediction": predictions.predicted_name(row),
                 "confidence": None if np.isnan(confidence) else confidence,
                 "original": None,
                 "shifted": None,

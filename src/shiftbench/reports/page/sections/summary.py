@@ -195,7 +195,7 @@ def _examples(data: ReportData, result: Result, clean: Result) -> list[ExampleIm
             {
                 "id": predictions.ids[row],
                 "label": names[predictions.labels[row]],
-                "prediction": names[predictions.top[row, 0]],
+                "prediction": predictions.predicted_name(row),
                 "original": _url(data.album, original),
                 "shifted": _url(data.album, shifted),
             }
