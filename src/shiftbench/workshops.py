@@ -40,6 +40,14 @@ def load_served(target: str, options: Options) -> Classifier:
     return served.load_served(target, options)
 
 
+@classifier_loaders.register("chat")
+def load_chat(target: str, options: Options) -> Classifier:
+    """A vision-language model of an OpenAI-compatible server: chat:http://HOST/v1?model=NAME."""
+    from shiftbench.bridges import chat
+
+    return chat.load_chat(target, options)
+
+
 def _recognise_frozen(path: Location) -> str | None:
     """What a path is if it is a frozen test set or its reference images; else None."""
     folder = path.parent if path.name == FROZEN_REFERENCE else path

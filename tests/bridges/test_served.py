@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
-from shiftbench.bridges import served
+from shiftbench.bridges import json_server, served
 from shiftbench.errors import ClassifierError
 from tests.runs.helpers import colour_folder, write_onnx_model
 
@@ -100,8 +100,8 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.delenv(served.TOKEN_VARIABLE, raising=False)
-    monkeypatch.setattr(served, "_FIRST_PAUSE", 0.01)
+    monkeypatch.delenv(json_server.TOKEN_VARIABLE, raising=False)
+    monkeypatch.setattr(json_server, "_FIRST_PAUSE", 0.01)
     with Served(model) as loopback:
         thread = threading.Thread(target=loopback.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -153,9 +153,9 @@ def test_busy_servers_are_asked_again_and_others_are_not(server: Served) -> None
 
 def test_the_key_comes_from_the_environment_alone(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     server.key = KEY
-    with pytest.raises(ClassifierError, match=served.TOKEN_VARIABLE):
+    with pytest.raises(ClassifierError, match=json_server.TOKEN_VARIABLE):
         sb.load_classifier(server.url, labels=["a", "b", "c"])
-    monkeypatch.setenv(served.TOKEN_VARIABLE, KEY)
+    monkeypatch.setenv(json_server.TOKEN_VARIABLE, KEY)
     classifier = sb.load_classifier(server.url, labels=["a", "b", "c"], preprocessing=STATED)
     assert KEY not in repr(vars(classifier)) + repr(vars(vars(classifier)["server"])) + json.dumps(
         classifier.describe()

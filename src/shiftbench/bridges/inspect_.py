@@ -6,29 +6,21 @@ setting becomes a task with a closed list of answers; the log becomes prediction
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from PIL import Image
-
-from shiftbench import import_predictions
+from shiftbench.bridges.closed_answers import QUESTION, check_question, data_url, named_class, question_text
 from shiftbench.bridges.torch_data import SettingDataset
+from shiftbench.classifiers import Preprocessing
 from shiftbench.errors import SettingError
+from shiftbench.extend.classifiers import NO_ANSWER, RecordedPredictions
 from shiftbench.extend.errors import required
-from shiftbench.extend.types import Pixels
+from shiftbench.extend.settings import import_answers
 
 if TYPE_CHECKING:
     import inspect_ai
-
-#: ``{classes}`` are the names of the classes, separated by commas.
-QUESTION = "Which of these is shown in the image? {classes}. Answer with one of these names and nothing else."
-_MARGINS = " \t\r\n.!?\"'`*"
 
 
 @dataclass(frozen=True)
@@ -70,19 +62,19 @@ def inspect_task(images: SettingDataset, *, question: str = QUESTION) -> inspect
         MissingExtraError: inspect_ai is not installed.
         SettingError: Two classes have one name, or the question does not list the classes.
     """
-    _check_names(images.classes, question)
+    check_question(images.classes, question)
     library = required("inspect_ai", "inspect", "a task of inspect_ai", "inspect_ai")
     samples = required("inspect_ai.dataset", "inspect", "a task of inspect_ai", "inspect_ai")
     models = required("inspect_ai.model", "inspect", "a task of inspect_ai", "inspect_ai")
     scorers = required("inspect_ai.scorer", "inspect", "a task of inspect_ai", "inspect_ai")
-    text = question.format(classes=", ".join(images.classes))
+    text = question_text(images.classes, question)
     entries = []
     for index, image_id in enumerate(images.ids):
-        content = [models.ContentText(text=text), models.ContentImage(image=_data_url(images.pixels(index)))]
+        content = [models.ContentText(text=text), models.ContentImage(image=data_url(images.pixels(index)))]
         target = images.classes[images.targets[index]] if images.targets[index] >= 0 else ""
         entries.append(samples.Sample(input=[models.ChatMessageUser(content=content)], target=target, id=image_id))
     dataset = samples.MemoryDataset(entries, name=images.setting.name)
-    metadata = {"setting": images.setting.name, "classes": images.classes, "question": question}
+    metadata = {"setting": images.setting.name, "classes": images.classes, "question": question, "seed": images.seed}
     task = library.Task(
         dataset=dataset, scorer=scorers.exact(), name=_task_name(images.setting.name), metadata=metadata
     )
@@ -98,7 +90,7 @@ def import_inspect_log(
 ) -> InspectImport:
     """Put the answers of a log into a workspace, as predictions in the setting that the task was made of.
 
-    The setting must be one whose images are used as they are: of shifted images, the log itself has the accuracy.
+    Answers to shifted images stand beside the networks' predictions of the same setting and seed.
 
     Args:
         log: The log file of inspect_ai.
@@ -110,64 +102,42 @@ def import_inspect_log(
         What was imported: answers outside the list, tokens, cost.
 
     Raises:
-        SettingError: The log is of another setting, lacks images, or is of a setting with a shift.
+        SettingError: The log is of another setting or seed, or lacks images.
     """
     logs = required("inspect_ai.log", "inspect", "a log of inspect_ai", "inspect_ai")
     content = cast("_Log", logs.read_eval_log(str(log)))
     samples = {str(sample.id): sample for sample in content.samples or []}
     missing = [image_id for image_id in images.ids if image_id not in samples]
     stated = (content.eval.metadata or {}).get("setting", images.setting.name)
-    if missing or stated != images.setting.name:
+    seed = (content.eval.metadata or {}).get("seed", images.seed)
+    if missing or stated != images.setting.name or seed != images.seed:
         raise SettingError(
             "the log is not of this setting",
-            found=f"{stated}, without {len(missing)} of {len(images.ids)} images",
-            expected=f"{images.setting.name}, each image once",
+            found=f"{stated}, seed {seed}, without {len(missing)} of {len(images.ids)} images",
+            expected=f"{images.setting.name}, seed {images.seed}, each image once",
         )
     refused = 0
     tokens = 0
     costs: list[float] = []
-    rows: list[tuple[str, str]] = []
-    for image_id, label in zip(images.ids, images.targets, strict=True):
+    classes: list[int] = []
+    for image_id in images.ids:
         sample = samples[image_id]
-        answer = _answer(sample.output.completion, images.classes)
+        answer = named_class(sample.output.completion, images.classes)
         if answer is None:
             refused += 1
-            # Another class than the true one: an image without an answer counts as wrong, and is not left out.
-            answer = images.classes[(label + 1) % len(images.classes)]
-        rows.append((image_id, answer))
+            classes.append(NO_ANSWER)
+        else:
+            classes.append(images.classes.index(answer))
         for usage in (sample.model_usage or {}).values():
             tokens += usage.total_tokens
             if usage.total_cost is not None:
                 costs.append(usage.total_cost)
     model = name or content.eval.model.replace("/", "-")
-    with tempfile.TemporaryDirectory(prefix="shiftbench-") as folder:
-        file = Path(folder) / f"{model}.csv"
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows([("id", "prediction"), *rows])
-        import_predictions(file, images.setting, workspace, labels=images.space, data=images.dataset)
-    return InspectImport(model, len(rows), refused, tokens, sum(costs) if costs else None)
-
-
-def _answer(text: str, classes: Sequence[str]) -> str | None:
-    """The class that a text names, and nothing else; None for any other text."""
-    plain = text.strip(_MARGINS).casefold()
-    return next((name for name in classes if name.casefold() == plain), None)
-
-
-def _check_names(classes: Sequence[str], question: str) -> None:
-    folded = [name.casefold() for name in classes]
-    if len(set(folded)) != len(folded) or len(classes) < 2:
-        raise SettingError(
-            "answers must tell the classes apart", found=", ".join(classes[:8]), expected="distinct names"
-        )
-    if "{classes}" not in question:
-        raise SettingError("the question does not list the answers", found=question, expected="{classes} in its text")
-
-
-def _data_url(pixels: Pixels) -> str:
-    encoded = io.BytesIO()
-    Image.fromarray(pixels).save(encoded, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(encoded.getvalue()).decode()}"
+    answers = RecordedPredictions(images.ids, name=model, space=images.space, top=classes)
+    if images.preprocessing is not None:
+        answers.preprocessing = Preprocessing(images.preprocessing.geometry)
+    import_answers(answers, images.setting, images.dataset, workspace, seed=images.seed)
+    return InspectImport(model, len(classes), refused, tokens, sum(costs) if costs else None)
 
 
 def _task_name(setting: str) -> str:

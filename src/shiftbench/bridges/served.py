@@ -7,30 +7,22 @@ images, in every run, and its provenance says "served".
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from email.message import Message
-from typing import IO
-from urllib import error as url_errors
-from urllib import request as url_requests
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench import LabelSpace
+from shiftbench.bridges.json_server import JsonServer, address_options, check_address, stated_timeout
 from shiftbench.classifiers import Options, Preprocessing
 from shiftbench.errors import ClassifierError
 from shiftbench.extend.classifiers import BatchedClassifier, known_inputs, network_fingerprint, settle, trial_scores
 from shiftbench.extend.io import digest
 from shiftbench.extend.types import FloatArray, Pixels
 
-#: The variable with the server's key; it is sent as a bearer token and stored nowhere.
-TOKEN_VARIABLE = "SHIFTBENCH_SERVER_TOKEN"
 _MODEL_PATH = re.compile(r"(?P<root>.*)/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?/?")
 _TYPES: Mapping[str, type[np.generic]] = {
     "FP32": np.float32,
@@ -38,14 +30,6 @@ _TYPES: Mapping[str, type[np.generic]] = {
     "UINT8": np.uint8,
 }
 _DEFAULT_BATCH = 16
-_DEFAULT_TIMEOUT = 60.0
-#: A request that fails for a reason that may pass is repeated this often, after 0.5, 1, 2 and 4 seconds.
-_RETRIES = 4
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
-#: Answers that say that the server is busy or starting, not that the request is wrong.
-_PASSING = (408, 425, 429, 500, 502, 503, 504)
-_MAX_ANSWER = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -60,23 +44,19 @@ class ServedTensor:
         return f"{self.name}: {self.datatype} {list(self.shape)}"
 
 
-class InferenceServer:
-    """The requests to one model of a server, with retries and a time limit each.
+class InferenceServer(JsonServer):
+    """The requests to one model of a server.
 
     Args:
         url: ``http://HOST/v2/models/NAME``, perhaps with ``/versions/N``.
         timeout: Seconds for one request.
     """
 
-    def __init__(self, url: str, timeout: float) -> None:
-        self.url = url.rstrip("/")
-        self.timeout = timeout
-        #: Requests that were repeated, in this process.
-        self.repeated = 0
+    protocol = "the Open Inference Protocol, version 2"
 
     def metadata(self) -> Mapping[str, object]:
         """What the server says about the model."""
-        return self._answer(self.url, None)
+        return self.answer(self.url)
 
     def infer(self, tensor: ServedTensor, batch: NDArray[np.generic], output: str) -> FloatArray:
         """The scores of a batch."""
@@ -86,89 +66,20 @@ class InferenceServer:
             "datatype": tensor.datatype,
             "data": batch.ravel().tolist(),
         }
-        content = {"inputs": [entry], "outputs": [{"name": output}]}
-        answer = self._answer(f"{self.url}/infer", json.dumps(content).encode())
+        answer = self.answer(f"{self.url}/infer", {"inputs": [entry], "outputs": [{"name": output}]})
         for candidate in _entries(answer, "outputs"):
             if candidate.get("name") == output:
                 return self._table(candidate, len(batch))
-        raise self._wrong("lacks the output", f"{output!r}")
+        raise self.wrong("lacks the output", f"{output!r}")
 
     def _table(self, output: Mapping[str, object], rows: int) -> FloatArray:
         try:
             table = np.asarray(output["data"], dtype=np.float64).reshape(_shape(output))
         except (KeyError, TypeError, ValueError) as problem:
-            raise self._wrong("has an output that is not a table of numbers", str(problem)) from problem
+            raise self.wrong("has an output that is not a table of numbers", str(problem)) from problem
         if table.ndim < 2 or len(table) != rows:
-            raise self._wrong("does not have one row per image", f"{table.shape} for {rows} images")
+            raise self.wrong("does not have one row per image", f"{table.shape} for {rows} images")
         return table.reshape(rows, -1)
-
-    def _answer(self, url: str, content: bytes | None) -> Mapping[str, object]:
-        """The JSON object that the server answers."""
-        text = self._text(url, content)
-        try:
-            answer = json.loads(text)
-        except ValueError as problem:
-            raise self._wrong("is not JSON", f"{text[:80]!r}") from problem
-        if not isinstance(answer, dict):
-            raise self._wrong("is not an object", type(answer).__name__)
-        return answer
-
-    def _text(self, url: str, content: bytes | None) -> bytes:
-        """The body of an answer, after as many attempts as it needs."""
-        pause = _FIRST_PAUSE
-        for attempt in range(_RETRIES + 1):
-            try:
-                with _opener.open(self._request(url, content), timeout=self.timeout) as response:
-                    body: bytes = response.read(_MAX_ANSWER)
-                    return body
-            except url_errors.HTTPError as problem:
-                if problem.code not in _PASSING or attempt == _RETRIES:
-                    raise self._refused(problem) from problem
-                pause = max(pause, _stated_pause(problem.headers))
-            except OSError as problem:
-                if attempt == _RETRIES:
-                    raise ClassifierError(
-                        f"the server {self.url} does not answer",
-                        found=f"{type(problem).__name__}: {problem}",
-                        hint="is it running? ?timeout=SECONDS behind the address allows slower answers",
-                    ) from problem
-            self.repeated += 1
-            time.sleep(min(pause, _LONGEST_PAUSE))
-            pause *= 2
-        raise AssertionError("every attempt returns or raises")
-
-    def _request(self, url: str, content: bytes | None) -> url_requests.Request:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        token = os.environ.get(TOKEN_VARIABLE)
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        return url_requests.Request(url, data=content, headers=headers)
-
-    def _refused(self, problem: url_errors.HTTPError) -> ClassifierError:
-        body = problem.read(300).decode(errors="replace").strip()
-        hint = None
-        if problem.code in (401, 403):
-            hint = f"put the server's key into the environment variable {TOKEN_VARIABLE}"
-        elif 300 <= problem.code < 400:
-            hint = "name the address that it refers to; redirects are not followed, because a key would go along"
-        return ClassifierError(
-            f"the server {self.url} refuses the request", found=f"HTTP {problem.code} {body}".strip(), hint=hint
-        )
-
-    def _wrong(self, what: str, found: str) -> ClassifierError:
-        return ClassifierError(
-            f"the answer of {self.url} {what}", found=found, expected="the Open Inference Protocol, version 2"
-        )
-
-
-class _NoRedirects(url_requests.HTTPRedirectHandler):
-    def redirect_request(
-        self, req: url_requests.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> None:
-        return None
-
-
-_opener = url_requests.build_opener(_NoRedirects)
 
 
 class ServedClassifier(BatchedClassifier):
@@ -257,27 +168,13 @@ def _scores_output(name: str, outputs: Sequence[ServedTensor], options: Options)
 def _address(target: str) -> tuple[str, float]:
     """The address without its options, and the time limit."""
     parts = urlsplit(target)
-    if parts.username or parts.password:
-        raise ClassifierError(
-            "keys do not belong into an address", hint=f"use the environment variable {TOKEN_VARIABLE}"
-        )
+    check_address(parts)
     if parts.scheme not in ("http", "https") or not _MODEL_PATH.fullmatch(parts.path):
         raise ClassifierError(
             "not the address of a served model", found=target, expected="http://HOST/v2/models/NAME[/versions/N]"
         )
-    options = parse_qs(parts.query, keep_blank_values=True)
-    unknown = [key for key in options if key != "timeout"]
-    if unknown:
-        raise ClassifierError("unknown option of a served model", found=", ".join(unknown), expected="timeout=SECONDS")
-    timeout = _DEFAULT_TIMEOUT
-    if "timeout" in options:
-        try:
-            timeout = float(options["timeout"][-1])
-        except ValueError:
-            timeout = 0.0
-        if not 0 < timeout < 86_400:
-            raise ClassifierError("invalid time limit", found=options["timeout"][-1], expected="seconds, above 0")
-    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")), timeout
+    options = address_options(parts, {"timeout": "SECONDS"})
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")), stated_timeout(options)
 
 
 def _entries(answer: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
@@ -296,11 +193,3 @@ def _shape(entry: Mapping[str, object]) -> tuple[int, ...]:
     if not isinstance(sides, list) or not all(isinstance(side, int) for side in sides):
         return ()
     return tuple(sides)
-
-
-def _stated_pause(headers: Message) -> float:
-    """Seconds that the server asks to wait; 0 if it does not say."""
-    try:
-        return float(headers.get("Retry-After", "0"))
-    except ValueError:
-        return 0.0

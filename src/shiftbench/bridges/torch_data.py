@@ -334,6 +334,8 @@ class SettingDataset:
         classes: The names of the classes, in the order of the labels.
         ids: The names of the images.
         targets: The labels.
+        seed: Seed of the shift.
+        preprocessing: Of a model; None if the images are as they are.
 
     Args:
         setting: The setting.
@@ -356,13 +358,13 @@ class SettingDataset:
         self.classes = list(dataset.space.names)
         self.ids = list(dataset.ids)
         self.targets: list[int] = dataset.labels.tolist()
-        self._preprocessing = preprocessing
+        self.preprocessing = preprocessing
         self._geometry = None
         if preprocessing is not None:
             self._geometry = setting_geometry(preprocessing.geometry, setting)
             dataset = dataset.decoded_as(self._geometry.decoding)
         self.dataset = dataset
-        self._seed = seed
+        self.seed = seed
         self._transform = transform
 
     def __len__(self) -> int:
@@ -377,7 +379,7 @@ class SettingDataset:
         image = self.dataset.read(index).pixels
         if self._geometry is not None:
             image = self._geometry(image)
-        return self.setting.shift(image, image_id=self.ids[index], seed=self._seed)
+        return self.setting.shift(image, image_id=self.ids[index], seed=self.seed)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor | object, int]:
         import torch
@@ -389,9 +391,9 @@ class SettingDataset:
             from PIL import Image
 
             return self._transform(Image.fromarray(pixels)), label
-        if self._preprocessing is None:
+        if self.preprocessing is None:
             return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))), label
-        return torch.from_numpy(self._preprocessing.normalisation(pixels[None])[0]), label
+        return torch.from_numpy(self.preprocessing.normalisation(pixels[None])[0]), label
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.setting.name!r}: {len(self)} images, {len(self.classes)} classes>"
