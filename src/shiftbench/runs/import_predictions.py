@@ -202,7 +202,7 @@ def _write_all(
     ):
         for result in replaced:
             store.predictions_path(result).unlink()
-        missing = _write_all(imports, dataset, store, advance)
+        missing = _write_each(imports, dataset, store, advance)
     return Imported(StoredResults(store, results), matching.rule, missing, matching.unknown)
 
 
@@ -283,7 +283,7 @@ def _model_run(planned: _PlannedImport, removed: list[str]) -> ModelRun:
     return model
 
 
-def _write_all(
+def _write_each(
     imports: Sequence[_PlannedImport], dataset: Dataset, store: Workspace, advance: Advance
 ) -> dict[str, int]:
     """Write the answers of all models; returns for how many images each of them has none, if there are any."""
