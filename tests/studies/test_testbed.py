@@ -30,7 +30,7 @@ V2 = "imagenetv2-matched-frequency-format-val"
 
 
 def test_imagenetv2_line_is_the_published_one(testbed: Study) -> None:
-    line = testbed.fit("val", V2, min_x=55)
+    line = testbed.fit("val", V2, min_x=55, procedure="testbed")
     assert isinstance(line, Fit) and line.n == 78
     assert (round(line.slope, 4), round(line.intercept, 4), round(line.r2, 4)) == (0.9217, -0.4947, 0.9965)
     assert line.slope_interval is not None
