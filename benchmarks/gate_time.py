@@ -91,8 +91,8 @@ def main(per_class: int) -> None:
         shown.append([_NAMES[row["kind"]], f"{count:,}", f"{row['seconds']:.1f}", row["verdict"]])
     text = (
         f"The demo's ResNet-8 with rounded logits against the network itself, on {images} test images of CIFAR-10 "
-        "under 15 corruptions at 5 severities; the default policy. The baseline was evaluated before; a gate evaluates the "
-        f"candidate, in a process of its own. Load {load}.\n\n"
+        "under 15 corruptions at 5 severities; the default policy. The baseline was evaluated before; a gate "
+        f"evaluates the candidate, in a process of its own. Load {load}.\n\n"
         + table(["gate", "forward passes", "seconds", "verdict"], shown)
     )
     save("gate_time", "Wall time of a gate", rows, text)

@@ -14,7 +14,8 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 ORDER = (
     "install", "corruptions", "evaluate", "designs", "gate", "gate_time", "doctor", "store", "studies",
-    "near_duplicates", "annotation_load", "testset_pages", "rehearsal", "scale", "growth", "results_growth", "hardening",
+    "near_duplicates", "annotation_load", "testset_pages", "rehearsal", "scale", "growth", "results_growth",
+    "hardening",
 )  # fmt: skip
 
 _HEAD = """# Performance
