@@ -194,7 +194,7 @@ def images_needed_command(
     \b
     Examples:
       shiftbench images-needed 1 --accuracy 76
-      two models that differ by 2 points, one of which is right where the other is wrong on 10 % of the images
+      two models that differ by 2 points and disagree on 10 % of the images
         shiftbench images-needed --difference 2 --disagreement 10
     """
     if difference is not None:
