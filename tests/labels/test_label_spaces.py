@@ -132,3 +132,9 @@ def test_files_that_are_no_label_space(tmp_path: Path, file: str, text: str) -> 
 def test_a_missing_file() -> None:
     with pytest.raises(LabelError, match="can't be read"):
         label_space("no/such/classes.txt")
+
+
+def test_a_misspelt_word_for_the_classes_of_the_dataset_is_corrected() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        label_space("folder")
+    assert caught.value.hint == "did you mean 'folders', the classes of the dataset itself?"

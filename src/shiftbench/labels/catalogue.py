@@ -26,7 +26,11 @@ _Mapping = Mapping[Any, Any]
 #: What a user gives instead of a label space if the classes are the folders of the dataset.
 FOLDERS = "folders"
 #: Functions that make a label space, so that nothing is read before it is needed.
-label_spaces: Registry[Callable[[], LabelSpace]] = Registry("label space", builtin=("shiftbench.labels.builtin",))
+label_spaces: Registry[Callable[[], LabelSpace]] = Registry(
+    "label space",
+    builtin=("shiftbench.labels.builtin",),
+    elsewhere={"folder": f"did you mean {FOLDERS!r}, the classes of the dataset itself?"},
+)
 
 
 def label_space(name: str) -> LabelSpace:
