@@ -119,33 +119,56 @@ def _grid_distances(grid: ResultGrid | None) -> list[Distance]:
     if line is None:
         return []
     own_models = {model["name"] for model in grid["models"] if model["own"]}
-    models = f"these {line.n} models" if own_models.issuperset(line.models) else f"{line.n} published models"
+    through_own = own_models.issuperset(line.models)
     distances = []
     for name, (x, y) in _points(grid, shift).items():
-        if name in own_models and _has_interval(x) and _has_interval(y):
-            effective = distance_from(line, name, _score(x, grid["level"]), _score(y, grid["level"]))
+        if name not in own_models or not _has_interval(x) or not _has_interval(y):
+            continue
+        compared: Line | None = line
+        models = f"{line.n} models" if through_own else f"{line.n} published models"
+        if name in line.models:
+            # A line is drawn towards a model that it goes through, and the model's own distance would widen the
+            # scatter that it is compared with.
+            compared = line_of(grid, shift, without=name, level=_simultaneous(grid["level"], line.n))
+            models = f"the other {line.n - 1} models"
+        if compared is not None:
+            effective = distance_from(compared, name, _score(x, grid["level"]), _score(y, grid["level"]))
             distances.append(Distance(shift["y"], effective, f"the line of {models}"))
     return distances
 
 
-def line_of(grid: ResultGrid, shift: ShiftEntry) -> Line | None:
+def _simultaneous(level: float, n: int) -> float:
+    """The level at which each of n models is looked at, so that all of them together keep the level (Bonferroni)."""
+    return 1 - (1 - level) / n
+
+
+def line_of(
+    grid: ResultGrid, shift: ShiftEntry, *, without: str | None = None, level: float | None = None
+) -> Line | None:
     """The line that the page draws for a shift; None if it draws none.
 
     It goes through published models where both axes have them, otherwise through own ones.
+
+    Args:
+        grid: The results of the page.
+        shift: The axes.
+        without: A model that the line leaves out, because it is compared with the others.
+        level: Level of the line's intervals, if not that of the page.
     """
     points = _points(grid, shift)
     candidates = [model for model in grid["models"] if model["fitted"] and model["name"] in points]
     published = [model for model in candidates if not model["own"]]
     names = [model["name"] for model in published or candidates]
-    x = {name: points[name][0][0] for name in names}
-    y = {name: points[name][1][0] for name in names}
-    if len(set(zip(x.values(), y.values(), strict=True))) < grid["least_line_models"]:
+    if len({(points[name][0][0], points[name][1][0]) for name in names}) < grid["least_line_models"]:
         return None
+    level = level or grid["level"]
+    x = {name: points[name][0][0] for name in names if name != without}
+    y = {name: points[name][1][0] for name in names if name != without}
     scale = shift["scale"] or "logit"
     try:
         if shift["pivot"] is not None:
-            return fit_piecewise(x, y, pivot=shift["pivot"], unit=FRACTION, level=grid["level"], scale=scale)
-        return fit(x, y, unit=FRACTION, level=grid["level"], scale=scale)
+            return fit_piecewise(x, y, pivot=shift["pivot"], unit=FRACTION, level=level, scale=scale)
+        return fit(x, y, unit=FRACTION, level=level, scale=scale)
     except StudyError:  # all models have the same x
         return None
 
