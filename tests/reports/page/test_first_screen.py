@@ -166,7 +166,7 @@ def test_models_that_scatter_are_rarely_called_robust(tmp_path: Path) -> None:
     columns = [setting["name"] for setting in grid["settings"]]
     draws = np.random.default_rng(0)
     alarms = 0
-    for _ in range(60):
+    for _ in range(25):
         accuracy = np.linspace(0.5, 0.9, n)
         shifted = 0.3 + 0.9 * (accuracy - 0.5) + draws.normal(0, 0.03, n)
         for row, by_setting in zip(
@@ -177,7 +177,7 @@ def test_models_that_scatter_are_rarely_called_robust(tmp_path: Path) -> None:
                 half = 1.96 * (observed * (1 - observed) / images) ** 0.5
                 row[columns.index(setting)] = (observed, observed - half, observed + half, images)
         alarms += any(_is_above(distance.effective) for distance in _grid_distances(grid))
-    assert alarms <= 6
+    assert alarms <= 3
 
 
 def test_one_model_among_published_ones(tmp_path: Path) -> None:
