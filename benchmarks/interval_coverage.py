@@ -151,8 +151,9 @@ def simulate_calibration() -> Rows:
                     scores = detection_scores(rng.normal(size=ins), rng.normal(distance, size=outs), resamples=200)
                     return scores.aupr if name == "aupr" else scores.auroc
 
-                row = {"number": name.upper(), "truth": float(function(*many)), "n": f"{ins:,} + {outs:,}"}
-                rows.append({**row, **_covered(area, row["truth"], 150)})
+                truth = float(function(*many))
+                row = {"number": name.upper(), "truth": truth, "n": f"{ins:,} + {outs:,}"}
+                rows.append({**row, **_covered(area, truth, 150)})
                 print(rows[-1], flush=True)
     return rows
 

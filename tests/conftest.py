@@ -94,13 +94,28 @@ def pytest_warning_recorded(warning_message: warnings.WarningMessage, nodeid: st
     _unexpected_warnings.append(f"{nodeid or 'outside of tests'}: {warning_message.message}")
 
 
+def _default_workspace(config: pytest.Config) -> Path:
+    """Where commands without a workspace write, if tests are started in the checkout."""
+    return config.rootpath / "shiftbench-workspace"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if _default_workspace(session.config).exists() and not hasattr(session.config, "workerinput"):
+        raise pytest.UsageError(
+            f"{_default_workspace(session.config)} exists, and commands under test would read it: move it away"
+        )
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A run with a warning that no test expects fails, because readers stop reading warnings that are always there.
+    """A run fails if a test has written to the default workspace, which the commands of other tests would read.
+
+    A run with a warning that no test expects fails too, because readers stop reading warnings that are always there.
 
     A test that is about a warning expects it by ``pytest.warns``; a warning of a library is filtered in pyproject.toml,
     with the reason. Turning warnings into errors would change the code under test where it catches exceptions.
     """
-    if _unexpected_warnings and exitstatus == pytest.ExitCode.OK:
+    failed = bool(_unexpected_warnings) or _default_workspace(session.config).exists()
+    if failed and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -164,6 +179,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     for crash in _crashes:
         terminalreporter.section("a crashed worker")
         terminalreporter.write_line(crash)
+    if _default_workspace(terminalreporter.config).exists():
+        terminalreporter.section("the default workspace: the run fails")
+        terminalreporter.write_line(f"a test has written to {_default_workspace(terminalreporter.config)}")
     if _unexpected_warnings:
         terminalreporter.section("warnings that no test expects: the run fails")
         for line in _unexpected_warnings:

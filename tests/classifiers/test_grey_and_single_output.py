@@ -201,7 +201,7 @@ def test_sigmoids_are_assumed_to_be_probabilities() -> None:
     assert classifier.outputs == "probabilities" and "outputs" in classifier.assumed
 
 
-def test_assumed_probabilities_above_one_are_refused() -> None:
+def test_assumed_probabilities_above_one_are_refused(tmp_path: Path) -> None:
     """Logits that lie between 0 and 1 for the images of the trial, and not for bright ones."""
 
     def logits(images: Any) -> Any:
@@ -211,6 +211,7 @@ def test_assumed_probabilities_above_one_are_refused() -> None:
     white = from_arrays(np.full((2, 8, 8, 3), 255, np.uint8), [0, 1], space=["dull", "glad"])
     stated = {"size": 8, "interpolation": "bilinear"}
     with pytest.warns(sb.ResultWarning), pytest.raises(sb.ShiftbenchError):
-        sb.evaluate(logits, data=white, preprocessing=stated, progress=False)
-    run = sb.evaluate(logits, data=white, preprocessing=stated | {"outputs": "logits"}, progress=False)
+        sb.evaluate(logits, data=white, preprocessing=stated, workspace=tmp_path / "w", progress=False)
+    said = stated | {"outputs": "logits"}
+    run = sb.evaluate(logits, data=white, preprocessing=said, workspace=tmp_path / "w", progress=False)
     assert run.predictions().confidence == pytest.approx([1 / (1 + np.exp(0.2 - 1.8))] * 2, abs=1e-3)

@@ -141,7 +141,8 @@ def test_a_deadlock_is_not_noticed(new_project: NewProject) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lock, [people, people[::-1]]))
-    assert len(attempts) == 3 and set(attempts) == set(people)
+    # What is repeated can meet the other transaction once more.
+    assert len(attempts) >= 3 and set(attempts) == set(people)
 
 
 def test_an_answer_that_is_withdrawn_meanwhile_is_no_damage(annotated: Project) -> None:

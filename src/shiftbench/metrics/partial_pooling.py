@@ -144,7 +144,7 @@ class PooledModel:
                 gradient -= precision * (effects - centre)
                 curvature += np.diag(precision)
                 effects = effects + np.clip(np.linalg.solve(curvature, gradient), -_LARGEST_STEP, _LARGEST_STEP)
-            covariance = np.linalg.inv(curvature)
+            covariance = np.linalg.inv(curvature).astype(np.float64)
             variances = [
                 self._variance(effects[group], np.diag(covariance)[group], number)
                 for number, group in enumerate(self._groups)
