@@ -100,8 +100,8 @@ class Material:
         return sum(classes[int(row.argmax())] == name for row, name in zip(scores, self.names, strict=True))
 
     def resnet8_inputs(self) -> NDArray[np.float32]:
-        inputs: NDArray[np.float32] = (self.pixels.transpose(0, 3, 1, 2).astype(np.float32) - 128) / 128
-        return inputs
+        pixels = self.pixels.transpose(0, 3, 1, 2).astype(np.float32)
+        return np.asarray((pixels - 128) / 128, np.float32)
 
     def resnet8_scores(self) -> NDArray[np.float32]:
         """The scores of the ONNX file, by onnxruntime alone."""
