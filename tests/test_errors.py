@@ -17,6 +17,7 @@ from shiftbench.errors import (
     DatasetError,
     LabelError,
     MissingClassesError,
+    MissingExtraError,
     ShiftbenchError,
     naming_options,
     raising,
@@ -152,3 +153,14 @@ def test_an_error_is_the_same_about_a_path() -> None:
     assert (about.missing, about.found, about.expected, about.hint) == (3, "a", "b", "try c")
     assert about.message == "photos: classes are missing" and error.message == "classes are missing"
     assert str(about).startswith("photos: classes are missing")
+
+
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        ("torch", "training needs the package 'torch', which is not installed"),
+        ("h5py, onnxruntime", "training needs packages that are not installed: h5py, onnxruntime"),
+    ],
+)
+def test_one_or_several_missing_packages(package: str, words: str) -> None:
+    assert MissingExtraError(package, "demo", "training").message == words

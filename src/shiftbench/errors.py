@@ -299,14 +299,17 @@ class MissingExtraError(ShiftbenchError):
     """An optional dependency that this call needs and that is not installed.
 
     Args:
-        package: The package that is missing.
+        package: The package that is missing, or several with commas.
         extra: The extra of shiftbench that installs it.
         purpose: What needs it.
     """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
+        missing = f"the package {package!r}, which is not installed"
+        if "," in package:
+            missing = f"packages that are not installed: {package}"
         super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed",
+            f"{purpose} needs {missing}",
             hint=f"pip install 'shiftbench[{extra}]'",
         )
 
