@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -72,18 +72,37 @@ def pytest_runtest_call(item: pytest.Item) -> None:
         faulthandler.enable(_crash_stream(worker["testrunuid"], worker["workerid"]))
 
 
-#: What crashed workers have written.
+#: What is known of each worker that crashed: the stacks that it has written, or that it has written none.
 _crashes: list[str] = []
+#: Whether the last one was ended without a word, and the tests that were run again because of that.
+_ended_silently = False
+_run_again: set[str] = set()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object | None) -> None:
+    global _ended_silently
     worker: Mapping[str, str] = vars(node).get("workerinput", {})
     if worker:
         file = _crash_file(worker["testrunuid"], worker["workerid"])
         if error and file.exists():
-            _crashes.append(file.read_text() or f"{worker['workerid']} was ended from outside, or by an exit")
+            stacks = file.read_text()
+            _ended_silently = not stacks
+            _crashes.append(stacks or f"{worker['workerid']} was ended from outside, or by an exit: {error}")
         file.unlink(missing_ok=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+    """Run a test once more whose worker was ended from outside, which says nothing about the test.
+
+    A worker that native code ends writes its stacks; then the test has failed.
+    """
+    if _ended_silently and crashitem not in _run_again:
+        _run_again.add(crashitem)
+        report.outcome = "skipped"
+        report.longrepr = (crashitem, 0, "Skipped: its worker was ended from outside; it is run again")
+        sched.mark_test_pending(crashitem)
 
 
 #: Warnings that no test expected: what was said, and by which test.
