@@ -56,7 +56,7 @@ def test_the_differences_that_so_many_seeds_show_are_computed() -> None:
     deviations = [float(row[4]) for row in rows]
     assert len(deviations) == 9
     pooled = float(np.sqrt(np.mean(np.square(deviations))))
-    section = PAGE.split("\n## What would show an effect\n")[1].split("\n## ")[0]
+    section = PAGE.split("\n## What would decide\n")[1].split("\n## ")[0]
     assert f"is {pooled:.2f} points" in section
     stated = re.findall(r"^\| (\d+) \| ([\d.]+) \|$", section, re.M)
     assert len(stated) == 3
