@@ -328,7 +328,9 @@ def test_the_public_release_is_read_as_it_is(reference_data: Path, tmp_path: Pat
     source = reference_data / "imagenetv2" / "predictions_top5_imagenetv2-b-33.npz"
     with np.load(source) as data:
         arrays = {name: data[name] for name in ("models", "predictions", "labels")}
-    folder = tmp_path / "data" / "predictions" / "imagenetv2-b-33"
+    # The checkouts of both releases may lie side by side.
+    repository = tmp_path / "ImageNetV2"
+    folder = repository / "data" / "predictions" / "imagenetv2-b-33"
     folder.mkdir(parents=True)
     for name in ("fv_16k", "vgg16", "alexnet"):
         ranked = arrays["predictions"][arrays["models"].tolist().index(name)].astype(np.int64)
@@ -339,10 +341,10 @@ def test_the_public_release_is_read_as_it_is(reference_data: Path, tmp_path: Pat
             np.save(folder / (f"{name}_model.npy" if name == "fv_16k" else f"{name}.npy"), ranked)
     wnids = label_space("imagenet-1k").keys
     images = [[f"{i}.jpeg", wnids[label]] for i, label in enumerate(arrays["labels"].tolist())]
-    (tmp_path / "data" / "datasets").mkdir()
-    (tmp_path / "data" / "datasets" / "imagenetv2-b-33.json").write_text(json.dumps({"image_filenames": images}))
+    (repository / "data" / "datasets").mkdir()
+    (repository / "data" / "datasets" / "imagenetv2-b-33.json").write_text(json.dumps({"image_filenames": images}))
     packed = open_data(predictions=reference_data / "imagenetv2")
-    for place in (tmp_path / "data" / "predictions", tmp_path / "data"):
+    for place in (folder.parent, repository / "data", repository, tmp_path):
         released = open_data(predictions=place)
         for k in (1, 5):
             found = released.accuracies("imagenetv2-matched-frequency", k)
@@ -351,8 +353,8 @@ def test_the_public_release_is_read_as_it_is(reference_data: Path, tmp_path: Pat
     # An early revision lacks the best model, without which the mean of the others would jump.
     shutil.copytree(folder, folder.with_name("imagenetv2-b-2"), ignore=shutil.ignore_patterns("vgg16*"))
     images = [[name, wnids[0]] for name, _ in images]
-    (tmp_path / "data" / "datasets" / "imagenetv2-b-2.json").write_text(json.dumps({"image_filenames": images}))
-    early, last = released_revisions(tmp_path / "data")
+    (repository / "data" / "datasets" / "imagenetv2-b-2.json").write_text(json.dumps({"image_filenames": images}))
+    early, last = released_revisions(tmp_path)
     assert (early["revision"], last["revision"], early["released"], last["released"]) == (2, 33, 2, 3)
     assert early["models"] == last["models"] == 2
     assert last["top5"] == pytest.approx((found["fv_16k"] + found["alexnet"]) / 2) and early["top5"] != last["top5"]

@@ -63,6 +63,8 @@ _CIFAR_FILE = "cifar10_and_10.1_predictions*.npz"
 _IMAGENET_FILE = "predictions_top5_{}.npz"
 #: Files of the public release, one per model.
 _RELEASED = (".npy", ".json")
+#: How many folders down the folders of test sets may lie.
+_DEEPEST = 3
 #: What the release appends to the names of two models in some of its folders: fv_64k_model.npy is fv_64k.
 _NAME_SUFFIX = "_model"
 #: The public release of CIFAR-10.1: a folder per test set, with one file per model, a list of predicted classes.
@@ -371,8 +373,7 @@ def prediction_files(folder: Path) -> dict[str, Path]:
     ``model_predictions/<set>_predictions`` with one .json of class indices per model.
     """
     by_setting: dict[str, Path] = {}
-    # CIFAR-10.1's release may be a checkout beside that of ImageNetV2, whose predictions are two folders down.
-    for parent in (folder, *sorted(_folders_in(folder)), *sorted(_grandchildren(folder))):
+    for parent in _folder_tree(folder):
         for setting, path in _files_in(parent).items():
             by_setting.setdefault(setting, path)
     if not by_setting:
@@ -380,7 +381,7 @@ def prediction_files(folder: Path) -> dict[str, Path]:
             "no released predictions in that folder",
             found=listed(sorted(path.name for path in folder.iterdir())) or "an empty folder",
             expected=f"{_CIFAR_FILE}, {_IMAGENET_FILE.format('*')} or the releases' folders of one file per model, "
-            "such as predictions/imagenetv2-b-33 and model_predictions/v4_predictions, at most three folders down",
+            "such as predictions/imagenetv2-b-33 and model_predictions/v4_predictions, at most four folders down",
         )
     return by_setting
 
@@ -403,11 +404,21 @@ def _files_in(parent: Path) -> dict[str, Path]:
 
 
 def _folders_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_dir()]
+    return sorted(path for path in folder.iterdir() if path.is_dir())
 
 
-def _grandchildren(folder: Path) -> list[Path]:
-    return list(chain.from_iterable(_folders_in(child) for child in _folders_in(folder)))
+def _folder_tree(folder: Path) -> list[Path]:
+    """A folder and those within it, level by level.
+
+    The checkouts of both releases may lie side by side, and the predictions of ImageNetV2 lie in the folder
+    ``data/predictions`` of its checkout.
+    """
+    tree = [folder]
+    level = [folder]
+    for _ in range(_DEEPEST):
+        level = list(chain.from_iterable(_folders_in(parent) for parent in level))
+        tree += level
+    return tree
 
 
 def released_revisions(folder: Path) -> list[dict[str, object]]:
@@ -419,7 +430,7 @@ def released_revisions(folder: Path) -> list[dict[str, object]]:
     # The settings name the last revision of each set: imagenetv2-b-33 belongs to the family imagenetv2-b.
     families = {last.rpartition("-")[0]: setting for setting, last in _IMAGENET.items() if setting != "imagenet"}
     revisions: dict[str, dict[int, Path]] = {}
-    for parent in (folder, *_folders_in(folder), *_grandchildren(folder)):
+    for parent in _folder_tree(folder):
         for path in _folders_in(parent):
             family, _, number = path.name.rpartition("-")
             if family in families and number.isdigit() and _model_files(path):
@@ -444,7 +455,7 @@ def released_annotated(folder: Path) -> list[dict[str, object]]:
 
     Figure 16 divides the annotated images by selection frequency, which the release does not have.
     """
-    paths = [parent / _ANNOTATED for parent in (folder, *_folders_in(folder), *_grandchildren(folder))]
+    paths = [parent / _ANNOTATED for parent in _folder_tree(folder)]
     path = next((path for path in paths if _model_files(path)), None)
     everything = prediction_files(folder).get("imagenet")
     if path is None or everything is None:
