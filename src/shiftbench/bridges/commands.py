@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -39,12 +39,7 @@ def publish_command(
     """
     from shiftbench.bridges import publish
 
-    datasets: dict[str, str] = {}
-    for entry in dataset or []:
-        setting, equals, name = entry.partition("=")
-        if not equals:
-            raise ShiftbenchError("not a dataset of a setting", found=entry, expected="SETTING=org/name[/task]")
-        datasets[setting] = name
+    datasets = _parse_datasets(dataset or ())
     card = publish.present_file(to, publish.CARD)
     published = publish.publication(Run.open(workspace), model=model, card=card, datasets=datasets, level=level)
     differences = _differences(to, published.files)
@@ -79,6 +74,17 @@ def publish_command(
         note(f"written: {', '.join(str(Path(to) / name) for name in published.files)}")
     else:
         note("nothing was written; --write does it")
+
+
+def _parse_datasets(words: Iterable[str]) -> dict[str, str]:
+    """The dataset of each setting, from ``SETTING=org/name[/task]``."""
+    datasets: dict[str, str] = {}
+    for word in words:
+        setting, equals, name = word.partition("=")
+        if not equals:
+            raise ShiftbenchError("not a dataset of a setting", found=word, expected="SETTING=org/name[/task]")
+        datasets[setting] = name
+    return datasets
 
 
 def _differences(target: str, files: Mapping[str, str]) -> list[str]:
