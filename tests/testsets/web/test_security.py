@@ -10,9 +10,11 @@ from itertools import takewhile
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.exc import OperationalError
 
-from shiftbench.testsets.accounts import create_account, exclude, invite, leave, person_of_session
+from shiftbench.testsets.accounts import create_account, enter_by_link, exclude, invite, leave, person_of_session
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
+from shiftbench.testsets.errors import DatabaseUnreachableError
 from shiftbench.testsets.project import Project, audit_log
 from shiftbench.testsets.revisions import sample, set_names
 from shiftbench.testsets.sampling import make_sampling
@@ -600,3 +602,27 @@ def test_a_broken_page_shows_no_trace(site: Site, monkeypatch: pytest.MonkeyPatc
     assert answer.status_code == 500 and 'data-page="refused"' in answer.text
     assert "secret detail" not in answer.text and "Traceback" not in answer.text
     assert answer.headers["content-security-policy"]
+
+
+class _NoAnswerError(Exception):
+    """As psycopg raises it if the server does not answer; errors of the server have a state."""
+
+    sqlstate = None
+
+
+def test_visitors_are_not_told_where_a_lost_database_is(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = TestClient(shielded(workshop_app(project)), "http://localhost", raise_server_exceptions=False)
+    _, session = enter_by_link(project, invite(project, "annotator", "Anna").token)
+    browser.cookies.set("shiftbench-session", session)
+
+    def lost() -> None:
+        raise OperationalError(
+            "SELECT 1", {}, _NoAnswerError("connection to server at 10.0.0.7 failed: timeout expired")
+        )
+
+    monkeypatch.setattr(project.database, "_read", lost)
+    answer = browser.get("/task")
+    assert answer.status_code == 503
+    assert "10.0.0.7" not in answer.text and "sqlite" not in answer.text
+    with pytest.raises(DatabaseUnreachableError, match="timeout expired"), project.reading():
+        pass

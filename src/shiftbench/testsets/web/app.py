@@ -19,7 +19,7 @@ from shiftbench.testsets.accounts import InvitationLink, invitations, invite, pe
 from shiftbench.testsets.errors import DatabaseUnreachableError, WorkshopError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
-from shiftbench.testsets.web.context import AppContext, SignedOutError, see_other
+from shiftbench.testsets.web.context import AppContext, SignedOutError, log, see_other
 from shiftbench.testsets.web.security import KnownHosts, SecurityMiddleware
 
 #: How long a link that `serve` or `review` prints is valid.
@@ -73,11 +73,13 @@ def _refused(request: Request, error: ShiftbenchError) -> Response:
     context: AppContext = request.app.state.context
     if isinstance(error, SignedOutError) and request.method == "GET":
         return see_other("/login")
-    context.note_refusal(request, error)
     status = getattr(error, "status", 400)
     if isinstance(error, DatabaseUnreachableError):
-        # Visitors are not told where the database is.
+        # The audit log is out of reach as well, and visitors are not told where the database is.
+        log.warning("%s", error)
         error = ShiftbenchError("The database can't be reached.", hint="try again in a minute; stored answers are kept")
+    else:
+        context.note_refusal(request, error)
     return context.page(request, "refused.html", code=status, error=error)
 
 
