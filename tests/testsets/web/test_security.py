@@ -614,6 +614,7 @@ def test_visitors_are_not_told_where_a_lost_database_is(project: Project, monkey
     browser = TestClient(shielded(workshop_app(project)), "http://localhost", raise_server_exceptions=False)
     _, session = enter_by_link(project, invite(project, "annotator", "Anna").token)
     browser.cookies.set("shiftbench-session", session)
+    assert browser.get("/account").status_code == 200
 
     def lost() -> None:
         raise OperationalError(
