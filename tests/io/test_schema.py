@@ -161,3 +161,10 @@ def test_broken_toml_names_the_file(tmp_path: Path) -> None:
     for name in ("a.toml", "b.toml"):
         with pytest.raises(DatasetError, match=name):
             read_toml(tmp_path / name, DatasetError)
+
+
+def test_keys_with_many_dots_are_nested_too_deeply() -> None:
+    """The parser of Python reads them; whatever shows or compares the tables later would end in a RecursionError."""
+    assert parse_toml("[a" + ".a" * 90 + "]\nb = 1", "x.toml")
+    with pytest.raises(ShiftbenchError, match=r"x\.toml is nested too deeply"):
+        parse_toml("[a" + ".a" * 50_000 + "]\nb = 1", "x.toml")

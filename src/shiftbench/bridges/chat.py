@@ -265,5 +265,5 @@ def _is_refused_content(body: str) -> bool:
     try:
         error = json.loads(body)["error"]
         return error.get("code") in _REFUSALS
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False

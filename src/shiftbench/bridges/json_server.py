@@ -81,7 +81,7 @@ class JsonServer:
         text = self._text(url, data)
         try:
             answer = json.loads(text)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise self.wrong("is not JSON", f"{text[:80]!r}") from problem
         if not isinstance(answer, dict):
             raise self.wrong("is not an object", type(answer).__name__)

@@ -33,6 +33,8 @@ NonNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 Count = Annotated[int, Meta(ge=1)]
 
+#: Tables inside each other that a TOML document may have.
+_DEEPEST = 100
 #: What msgspec calls a type, and what errors call it for people who write TOML.
 _WORDS = {
     "object": "table",
@@ -48,7 +50,21 @@ _WORDS = {
 def parse_toml(text: str, source: object, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:
     """The tables of a TOML document; ``source`` names it in errors."""
     with raising(error, f"{source} is not valid TOML", tomllib.TOMLDecodeError):
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
+    # Keys with many dots are read without recursion, and would end whatever goes through the tables later.
+    if _depth_of_tables(tables) > _DEEPEST:
+        raise error(f"{source} is nested too deeply", expected=f"at most {_DEEPEST} tables inside each other")
+    return tables
+
+
+def _depth_of_tables(tables: dict[str, Any]) -> int:
+    """How many tables are inside each other."""
+    depth = 0
+    level = [tables]
+    while level and depth <= _DEEPEST:
+        depth += 1
+        level = [value for table in level for value in table.values() if isinstance(value, dict)]
+    return depth
 
 
 def read_toml(path: Path, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:

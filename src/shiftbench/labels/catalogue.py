@@ -6,7 +6,6 @@ import csv
 import difflib
 import io
 import re
-import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 from shiftbench.errors import LabelError, argument, listed, raising
 from shiftbench.io.atomic import parse_json
+from shiftbench.io.schema import parse_toml
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
@@ -190,8 +190,7 @@ def _from_json(text: str, path: Path) -> Mapping[str, object]:
 
 
 def _from_toml(text: str, path: Path) -> Mapping[str, object]:
-    with raising(LabelError, f"{path} is not TOML", tomllib.TOMLDecodeError):
-        return _from_mapping(tomllib.loads(text), path)
+    return _from_mapping(parse_toml(text, path, LabelError), path)
 
 
 def _from_mapping(value: _Mapping, source: object) -> Mapping[str, object]:
