@@ -55,6 +55,13 @@ def test_all_mutants_of_the_product_are_python_and_the_choice_is_fixed(area: str
         ast.parse(changed)
 
 
+def test_the_page_says_whether_anything_was_run() -> None:
+    (first, second, *_) = mutants.mutants_of("store", "m.py", SOURCE)
+    not_run = mutants.Result(first, mutants.NOT_RUN)
+    assert mutants.page([not_run], 0).startswith("Not run")
+    assert "| store | 1 | 1 | 0 | 0 |" in mutants.page([not_run, mutants.Result(second, mutants.NOTICED)], 0)
+
+
 def test_explanations_are_of_lines_that_are_there() -> None:
     """An explanation of code that has changed explains nothing."""
     for (file, before, after), reason in mutants.equivalents().items():

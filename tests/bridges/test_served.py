@@ -175,3 +175,12 @@ def test_other_addresses_and_silent_servers(server: Served) -> None:
             sb.load_classifier(f"kserve:{wrong}")
     with pytest.raises(ClassifierError, match="does not answer"):
         sb.load_classifier("http://127.0.0.1:1/v2/models/x")
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"<html>", b""])
+def test_an_answer_that_is_no_json(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = json_server.JsonServer("http://127.0.0.1:1", 1)
+    server.protocol = "anything"
+    monkeypatch.setattr(server, "_text", lambda url, data: text)
+    with pytest.raises(ClassifierError):
+        server.answer(server.url)
