@@ -94,6 +94,23 @@ def test_with_many_images_the_model_agrees_with_what_they_show() -> None:
     assert np.abs(np.array(modelled) - direct).max() < 0.05
 
 
+def test_few_images_that_are_wrong_when_clean_do_not_decide_the_model() -> None:
+    """The mean over settings and images is nearly the observed one, however few images are wrong when clean."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        population = Population.drawn(rng, -2.6)
+        wrong, _, confidence = population.sample(500, rng)
+        clean = np.zeros(500)
+        clean[rng.choice(500, 1 + seed % 3)] = 1
+        places = rng.permutation(np.arange(500) % len(SETTINGS))
+        observed = wrong[np.arange(500), places].astype(float)
+        model = PooledModel(
+            DesignOutcomes(500, np.arange(500), places, observed, len(SETTINGS), clean), SETTINGS, confidence
+        )
+        mean = np.mean([error.value for error in model.by_setting(0.95).values()])
+        assert mean == pytest.approx(observed.mean(), abs=0.02)
+
+
 @pytest.mark.parametrize("outcome", [0.0, 1.0])
 def test_one_outcome_of_all_images_gives_intervals_of_some_width(outcome: float) -> None:
     n = 200

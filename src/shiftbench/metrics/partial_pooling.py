@@ -31,7 +31,7 @@ _FREE_VARIANCE = 9.0
 _UPDATES = 12
 _FIRST_STEPS = 6
 _STEPS = 2
-_LARGEST_STEP = 2.0
+_HALVINGS = 10
 #: Confidences nearer to 0 or 1 than this say no more.
 _LEAST_DOUBT = 1e-4
 
@@ -91,13 +91,18 @@ class PooledModel:
 
     @cached_property
     def _image_columns(self) -> FloatArray:
-        """What is known of each image from its clean pass: whether it was wrong, and the confidence; each centred."""
+        """What is known of each image from its clean pass: whether it was wrong, and the confidence; each centred.
+
+        Confidences are divided by their standard deviation. Few images that are wrong when clean would be far from all
+        others in theirs, and decide the model.
+        """
         columns = []
         if self.outcomes.clean_wrong is not None:
             columns.append(_centred(self.outcomes.clean_wrong))
         if self.clean_confidence is not None:
             confidence = np.clip(self.clean_confidence, _LEAST_DOUBT, 1 - _LEAST_DOUBT)
-            columns.append(_centred(np.log(confidence / (1 - confidence))))
+            deviations = _centred(np.log(confidence / (1 - confidence)))
+            columns.append(deviations / max(float(deviations.std()), 1e-9))
         varied = [column for column in columns if column.any()]
         return np.column_stack([np.empty((self.outcomes.size, 0)), *varied])
 
@@ -143,13 +148,31 @@ class PooledModel:
                 gradient, curvature = self._derivatives(effects)
                 gradient -= precision * (effects - centre)
                 curvature += np.diag(precision)
-                effects = effects + np.clip(np.linalg.solve(curvature, gradient), -_LARGEST_STEP, _LARGEST_STEP)
-            covariance = np.linalg.inv(curvature).astype(np.float64)
+                effects = self._better(effects, np.linalg.solve(curvature, gradient), centre, precision)
+            covariance = np.asarray(np.linalg.inv(curvature))
             variances = [
                 self._variance(effects[group], np.diag(covariance)[group], number)
                 for number, group in enumerate(self._groups)
             ]
         return effects, covariance
+
+    def _better(self, effects: FloatArray, step: FloatArray, centre: FloatArray, precision: FloatArray) -> FloatArray:
+        """The effects after a step that is halved until they are no less likely: whole steps may go too far."""
+        count = self._place_columns.shape[1]
+        of_images = self._image_columns[self.outcomes.images]
+
+        def log_density(candidate: FloatArray) -> float:
+            of_places = (self._place_columns @ candidate[:count])[self.outcomes.places]
+            logits = of_places + of_images @ candidate[count:]
+            likelihood = self.outcomes.wrong @ logits - np.logaddexp(0, logits).sum()
+            return float(likelihood - precision @ np.square(candidate - centre) / 2)
+
+        before = log_density(effects)
+        for halvings in range(_HALVINGS):
+            candidate = effects + step / 2**halvings
+            if log_density(candidate) >= before:
+                return candidate
+        return effects
 
     def _derivatives(self, effects: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The gradient and the curvature of the likelihood, from sums over the observations of each place."""
@@ -209,12 +232,11 @@ class PooledModel:
 
 
 def _centred(values: FloatArray) -> FloatArray:
-    """Less their mean, in standard deviations; 0 where a value is not known."""
+    """Less their mean; 0 where a value is not known."""
     known = np.isfinite(values)
     if not known.any():
         return np.zeros(len(values))
-    deviations = np.where(known, values - values[known].mean(), 0.0)
-    return np.asarray(deviations / max(float(deviations.std()), 1e-9))
+    return np.where(known, values - values[known].mean(), 0.0)
 
 
 def _logistic(values: FloatArray) -> FloatArray:
