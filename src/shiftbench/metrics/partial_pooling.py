@@ -24,7 +24,7 @@ from shiftbench.metrics.intervals import Interval
 
 #: What is assumed of the variances of corruptions, of their slopes over severity and of single settings, on the logit
 #: scale, and the weight of the assumption in effects. Corruptions of the benchmark differ by about this much.
-_ASSUMED_VARIANCES = (1.5, 0.15, 0.2)
+_ASSUMED_VARIANCES = (1.5, 0.15, 0.35)
 _ASSUMED_WEIGHTS = (6.0, 6.0, 20.0)
 #: The variance of effects that are not drawn towards zero.
 _FREE_VARIANCE = 9.0
@@ -148,7 +148,8 @@ class PooledModel:
                 gradient, curvature = self._derivatives(effects)
                 gradient -= precision * (effects - centre)
                 curvature += np.diag(precision)
-                effects = self._better(effects, np.linalg.solve(curvature, gradient), centre, precision)
+                step = np.asarray(np.linalg.solve(curvature, gradient), np.float64)
+                effects = self._better(effects, step, centre, precision)
             covariance = np.asarray(np.linalg.inv(curvature))
             variances = [
                 self._variance(effects[group], np.diag(covariance)[group], number)
@@ -169,7 +170,7 @@ class PooledModel:
 
         before = log_density(effects)
         for halvings in range(_HALVINGS):
-            candidate = effects + step / 2**halvings
+            candidate = np.asarray(effects + step * 0.5**halvings)
             if log_density(candidate) >= before:
                 return candidate
         return effects
