@@ -126,7 +126,8 @@ def modelled_text(rows: Rows) -> str:
         "deviation, in that of the images' difficulty). How often intervals of settings, corruptions and severities "
         "hold the error of new images, to about ±1, ±2 and ±3 %; and how far errors of single settings are from the "
         "truth (root mean square, points), modelled and as the few images of the setting show it. Where settings "
-        "scatter much, what the model draws together differs, and intervals of settings cover 93 %.\n\n" + table(header, shown)
+        "scatter much, what the model draws together differs, and intervals of settings cover 93 %.\n\n"
+        + table(header, shown)
     )
 
 
