@@ -98,7 +98,10 @@ def test_published_models_end_the_summary(tmp_path: Path) -> None:
     summary = summarise(sb.Run.open(tmp_path / "w"))
     [placed] = summary.models[0].placements
     assert "0.9 points above the line of 67 published models" in placed.sentence
-    assert any(placed.sentence in text for _, text in summary.lines())
+    assert any(placed.sentence in text and f", {placed.rank})" in text for _, text in summary.lines())
+    # Of 67 published accuracies on this set, those above 66 %.
+    better = sum(accuracy >= 0.66 for _, accuracy in placed.baseline.values.values())
+    assert placed.rank == f"rank {better + 1} of 68"
     found = json.loads(json.dumps(summary.as_dict(), allow_nan=False))
     [entry] = found["models"][0]["published"]["placed"]
     assert entry["points_above_line"] == pytest.approx(0.92, abs=0.01) and entry["interval"][0] < 0.92

@@ -92,6 +92,11 @@ class Placement:
         ordinary = beside_ordinary_models(self.effective, 100)
         return f"the line of {self.line_models} published models {distance_interval}{extrapolated}{ordinary}"
 
+    @property
+    def rank(self) -> str:
+        """The place by score among the published models and this one; equal published ones come first."""
+        return f"rank {self.baseline.n - self.lower + 1} of {self.baseline.n + 1}"
+
     def as_dict(self) -> dict[str, object]:
         """JSON-able; distances in percentage points."""
         effective = self.effective

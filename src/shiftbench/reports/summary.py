@@ -172,7 +172,7 @@ class ModelSummary:
     def _published_facts(self) -> list[SummaryLine]:
         facts = []
         for placement in self.placements[:_MAX_ITEMS]:
-            score = f"({shown_score(placement.score)[0]} {placement.setting})"
+            score = f"({shown_score(placement.score)[0]} {placement.setting}, {placement.rank})"
             rho = None if placement.effective is None else placement.effective.rho
             facts.append(SummaryLine("published", placement.distance, placement.comparison, score, rho))
         for unplaced in self.unplaced[:1]:
