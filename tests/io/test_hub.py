@@ -154,6 +154,34 @@ def test_model_and_data_of_a_hub(hub: tuple[str, type[Hub]], tmp_path: Path) -> 
         assert offline.returncode == 0, offline.stderr
 
 
+@pytest.mark.slow
+def test_a_model_of_timm_on_a_hub(tmp_path: Path) -> None:
+    from shiftbench.classifiers.zoo import import_timm
+
+    timm = import_timm()
+    torch.manual_seed(0)
+    network = timm.create_model("test_resnet", num_classes=2)
+    network.pretrained_cfg |= {"input_size": (3, 32, 32), "std": (0.25, 0.25, 0.25)}
+    timm.models.save_for_hf(network, tmp_path / "models", safe_serialization=True)
+    (tmp_path / "models" / "pytorch_model.bin").write_bytes(b"a pickle")
+    handler = type("TimmHub", (Hub,), {"root": tmp_path, "requested": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        make_data(tmp_path)
+        words = ("--data", "val", "--labels", "folders", "-w", "w", "-q", "--json")
+        done = shiftbench(endpoint, tmp_path, "eval", "timm:hf-hub:org/tiny", *words)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert not any(path.endswith(".bin") for path in handler.requested if "/resolve/" in path)
+    records = [json.loads(file.read_text()) for file in (tmp_path / "w" / "runs").glob("*.json")]
+    assert f"hf:org/tiny@{COMMIT}" in json.dumps(records)
+    offline = shiftbench(
+        "http://127.0.0.1:9", tmp_path, "describe", f"timm:hf-hub:org/tiny@{COMMIT}", "--json", HF_HUB_OFFLINE="1"
+    )
+    assert offline.returncode == 0 and "0.25" in offline.stdout, offline.stderr
+
+
 def test_what_cannot_be_fetched(hub: tuple[str, type[Hub]], tmp_path: Path) -> None:
     endpoint, _ = hub
     missing = shiftbench(endpoint, tmp_path, "describe", "hf:org/none", HF_TOKEN="hf_secret")

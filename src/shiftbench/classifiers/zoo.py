@@ -53,6 +53,8 @@ _SCHEMAS = (
 _definitions: list[object] = []
 # The files of a model on a hub that hold data; weights as safetensors only.
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+# How timm names a model on a hub.
+_TIMM_HUB = "hf-hub:"
 # Entries of a configuration, without leading underscores, that may name code on a hub: ``owner/kernel``.
 _KERNEL_KEYS = ("attn_implementation", "experts_implementation", "attn_implementation_internal", "kernel_config")
 
@@ -162,8 +164,13 @@ def _pretrained(zoo: str, target: ZooTarget, create: Callable[[bool, int | None]
 
 
 def load_timm(target: str, options: Options) -> Classifier:
-    """Load ``timm:resnet50``, ``timm:resnet50@weights.pth?num_classes=7`` or ``timm:resnet50?pretrained=false``."""
+    """Load ``timm:resnet50``, ``timm:resnet50@weights.pth?num_classes=7`` or ``timm:resnet50?pretrained=false``.
+
+    ``timm:hf-hub:org/name@revision`` is a model of timm on a hub.
+    """
     timm = import_timm()
+    if target.startswith(_TIMM_HUB):
+        return _load_timm_from_hub(timm, target.removeprefix(_TIMM_HUB), options)
     parsed = ZooTarget.parse(target)
     if ":" not in parsed.model and not timm.is_model(parsed.model):
         raise UnknownNameError("timm model", parsed.model, timm.list_models())
@@ -179,6 +186,27 @@ def load_timm(target: str, options: Options) -> Classifier:
     classifier = from_zoo("timm", parsed, options, create, lambda m: from_timm(timm.data.resolve_model_data_config(m)))
     if parsed.checkpoint is None and parsed.pretrained and saw_imagenet_21k(parsed.model):
         classifier.trained_with = (IMAGENET_21K,)
+    return classifier
+
+
+def _load_timm_from_hub(timm: ModuleType, target: str, options: Options) -> Classifier:
+    """Load a model from the files of one commit, with the preprocessing that they state."""
+    repository = HubRepository.parse(target)
+    if repository is None:
+        raise ClassifierError(
+            "not a model of timm on a hub",
+            found=f"{_TIMM_HUB}{target}",
+            expected=f"timm:{_TIMM_HUB}ORG/NAME[@REVISION]",
+        )
+    patterns = [*_HUB_FILES, "*.bin"] if options.trust else _HUB_FILES
+    snapshot = fetch_snapshot(repository, "model", patterns, ClassifierError)
+
+    def create(pretrained: bool, classes: int | None) -> object:
+        return timm.create_model(f"local-dir:{snapshot.folder}", pretrained=pretrained, **_classes_argument(classes))
+
+    parsed = ZooTarget(f"{_TIMM_HUB}{repository.name}")
+    classifier = from_zoo("timm", parsed, options, create, lambda m: from_timm(timm.data.resolve_model_data_config(m)))
+    classifier.downloaded_from = str(snapshot)
     return classifier
 
 
