@@ -164,7 +164,8 @@ def test_a_model_of_timm_on_a_hub(tmp_path: Path) -> None:
     network.pretrained_cfg |= {"input_size": (3, 32, 32), "std": (0.25, 0.25, 0.25)}
     timm.models.save_for_hf(network, tmp_path / "models", safe_serialization=True)
     (tmp_path / "models" / "pytorch_model.bin").write_bytes(b"a pickle")
-    handler = type("TimmHub", (Hub,), {"root": tmp_path, "requested": []})
+    requested: list[str] = []
+    handler = type("TimmHub", (Hub,), {"root": tmp_path, "requested": requested})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{server.server_port}"
@@ -173,7 +174,7 @@ def test_a_model_of_timm_on_a_hub(tmp_path: Path) -> None:
         done = shiftbench(endpoint, tmp_path, "eval", "timm:hf-hub:org/tiny", *words)
         server.shutdown()
     assert done.returncode == 0, done.stderr
-    assert not any(path.endswith(".bin") for path in handler.requested if "/resolve/" in path)
+    assert not any(path.endswith(".bin") for path in requested if "/resolve/" in path)
     records = [json.loads(file.read_text()) for file in (tmp_path / "w" / "runs").glob("*.json")]
     assert f"hf:org/tiny@{COMMIT}" in json.dumps(records)
     offline = shiftbench(
