@@ -207,7 +207,7 @@ def folders_that_the_space_lacks(project: Project) -> None:
     assert ["--labels", "mapping.csv"] in options_in(str(error.hint), {}) and Path("mapping.csv").is_file()
 
 
-@situation("labels/guard.py::_foreign#3")
+@situation("labels/guard.py::_foreign")
 def wnids_that_the_space_lacks(project: Project) -> None:
     Path("strange/n00000001").mkdir(parents=True, exist_ok=True)
     Path("strange/n00000002").mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ def wnids_that_the_space_lacks(project: Project) -> None:
     project.follow("check", "dataset", "strange")
 
 
-@situation("labels/guard.py::_foreign#2")
+@situation("labels/guard.py::_foreign#3")
 def classes_of_imagenet_outside_a_subset(project: Project) -> None:
     subset = set(sb.label_space("imagenet-a-200").keys)
     outside = [key for key in sb.label_space("imagenet-1k").keys if key not in subset][:2]
@@ -1088,13 +1088,23 @@ def zipf_distances_without_scores(project: Project) -> None:
 
 @situation("runs/budget.py::pilot")
 def a_budget_for_too_few_images(project: Project) -> None:
-    colour_folder(project.root / "many", per_class=8)
-    words = ("eval", "models.py:bright", "--suite", "corruptions", "--data", "many", "-q", "-w", "budget-w")
+    colour_folder(project.root / "for-a-pilot", per_class=8)
+    words = ("eval", "models.py:bright", "--suite", "corruptions", "--data", "for-a-pilot", "-q", "-w", "budget-w")
     design = ("--design", "one-pass", "--corruption", "fog,contrast", "--severity", "3")
     error = project.error_of_command(*words, *design, "--budget", "4")
     assert "--budget" in str(error.hint)
     [enough] = re.findall(r"(\d+) or more", str(error.expected))
     output(*words, *design, "--budget", enough)
+
+
+@situation("reports/corruption.py::modelled")
+def a_model_of_the_settings_of_a_full_grid(project: Project) -> None:
+    grid = ("--suite", "corruptions", "--corruption", "fog,contrast", "--severity", "3")
+    output("eval", "models.py:bright", *grid, "--data", "photos", "-q", "-w", "modelled-w")
+    words = ("table", "--mce", "--modelled", "-w", "modelled-w")
+    error = project.error_of_command(*words)
+    [unwanted] = options_in(str(error.hint), {})
+    output(*(word for word in words if word not in unwanted))
 
 
 @situation("runs/stateful.py::check_stateful", "runs/stateful.py::check_stateful#2")
@@ -1231,7 +1241,9 @@ NOT_FOLLOWED = {
     "hardening/finetuning/plan.py::make_plan": _FINETUNING,
     "hardening/finetuning/plan.py::read_plan#2": _FINETUNING,
     "hardening/finetuning/run.py::harden": _FINETUNING,
+    "hardening/experiments/ranks.py::train_on_devices#2": "needs a machine with GPUs, too few of which are free",
     "hardening/experiments/run.py::_check_reference": _TRAINING,
+    "hardening/training_schemes.py::open_teacher": _TRAINING,
     "hardening/experiments/run.py::_check_suite": _TRAINING,
     "hardening/experiments/run.py::_scored_settings": _TRAINING,
     "hardening/experiments/run.py::_training_data": _TRAINING,
@@ -1263,6 +1275,7 @@ NOT_FOLLOWED = {
 }
 _FOR_AUTHORS = "asks the author of an extension to write code; tests/test_extension_checks.py has what conforms"
 NOT_FOLLOWED |= {
+    "metrics/check.py::_check_needs": _FOR_AUTHORS,
     "metrics/check.py::_check_score": _FOR_AUTHORS,
     "metrics/check.py::_check_score#3": _FOR_AUTHORS,
     "runs/check.py::_check_shifts": _FOR_AUTHORS,

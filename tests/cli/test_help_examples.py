@@ -92,11 +92,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "imagenet-testbed" / "robustness_top1s.csv").write_text(table)
     (root / "results.csv").write_text(table)
     rows = [
-        f"{name},{info.category},{info.base_model},{'more;larger' * bool(info.base_model)}"
+        f"{name},{info.category},{info.base_model},{'more;larger' * bool(info.base_model)},25.6"
         for name, info in models.items()
     ]
-    rows += ["b,standard,squeezenet1_1,larger", "c,standard,squeezenet1_1,augmentation"]
-    (root / "models.csv").write_text("\n".join(["model,category,base_model,changes", *rows]) + "\n")
+    rows += ["b,standard,squeezenet1_1,larger,11.7", "c,standard,squeezenet1_1,augmentation,25.6"]
+    (root / "models.csv").write_text("\n".join(["model,category,base_model,changes,size", *rows]) + "\n")
     (root / "map.csv").write_text("printed,model\nResNet-50,c\n")
     (root / "mine.csv").write_text("model,val,imagenet-sketch\nmine,76.0,30.0\n")
     (root / "annotations.csv").write_text("id,selected,shown\n" + "".join(f"{i},{i % 10},10\n" for i in range(1_000)))

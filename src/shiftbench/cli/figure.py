@@ -369,8 +369,8 @@ def size_command(
     """Scores against the size of the network, one point per model and setting.
 
     \b
-    shiftbench figure size -w W -m models.csv -s imagenet-r -o size.svg
-    shiftbench figure size -w W -m models.csv -s imagenet-r --metric error -o size.pdf
+    shiftbench figure size -w W -m models.csv -s imagenet-a -o size.svg
+    shiftbench figure size -w W -m models.csv -s imagenet-a --metric error -o size.pdf
     """
     from shiftbench.reports.figures import mce, size_points
     from shiftbench.studies.models import read_models

@@ -62,7 +62,7 @@ def table_command(
     ] = False,
     gaps: Annotated[bool, "Also by how much each score is worse than in the setting's reference."] = False,
     pivot: Annotated[
-        bool, "One row per model, one column per setting, values only, as `study -r` reads tables."
+        bool, "One row per model, one column per setting, values only, as studies read them from `--results`."
     ] = False,
     provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
     *,
@@ -75,7 +75,7 @@ def table_command(
     \b
     shiftbench table -w W
     shiftbench table -w W --gaps
-    shiftbench table -w W --pivot -o results.csv
+    shiftbench table -w W --pivot -o wide.csv
     shiftbench table -w W --mce --relative
     shiftbench table --mce -r results.csv --family imagenet-c_on-disk
     """
