@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -52,7 +53,7 @@ def test_help_and_errors_are_those_of_plain_options() -> None:
     assert missing.exit_code == 2 and "--width" in missing.output
 
 
-def test_an_option_for_one_value_is_refused_twice() -> None:
+def test_an_option_for_one_value_is_refused_twice(tmp_path: Path) -> None:
     """Click keeps the last one silently: `history -w A -w B` would be about B alone."""
     for words in (
         ["history", "-w", "A", "--workspace", "B"],
@@ -62,7 +63,8 @@ def test_an_option_for_one_value_is_refused_twice() -> None:
         result = CliRunner().invoke(cli.app, words)
         assert result.exit_code == 2 and "given 2 times, expected once" in " ".join(result.output.split())
         assert words[-2] in result.output or "--workspace" in result.output
-    result = CliRunner().invoke(cli.app, ["eval", "m.onnx", "--quiet", "--quiet", "--name", "a", "--name", "b"])
+    words = ["eval", "m.onnx", "-w", str(tmp_path / "w"), "--quiet", "--quiet", "--name", "a", "--name", "b"]
+    result = CliRunner().invoke(cli.app, words)
     assert "expected once" not in result.output
 
 
