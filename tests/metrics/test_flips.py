@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from shiftbench.errors import ShiftbenchError
+from shiftbench.labels.space import NO_ANSWER
 from shiftbench.metrics.flips import (
     flip_probability,
     flips_by_clip,
@@ -138,5 +139,8 @@ def test_frames_as_predictions() -> None:
     np.testing.assert_array_equal(np.argsort(ranks, axis=-1), stacked)
     with pytest.raises(ShiftbenchError, match="scores of all classes"):
         stack_scores([predictions([0], [0])])
+    # No answer is a reaction to the frame, unlike an unreadable file.
+    with_refusals = [predictions([0, 1], [0, 0]), predictions([NO_ANSWER, 1], [0, 0])]
+    assert flips_by_clip(stack_frames(with_refusals)[:, :, 0]).tolist() == [1, 0]
     with raises(ShiftbenchError, expected="one Predictions per frame"):
         stack_frames([])

@@ -152,7 +152,7 @@ def _stacked(frames: Sequence[Predictions], get: Callable[[Predictions], Any]) -
     if not frames:
         raise ShiftbenchError("no frames to compare", expected="one Predictions per frame")
     orders = [aligned(frames[0], frame) for frame in frames]
-    readable = np.all([frame.top[order, 0] >= 0 for frame, order in zip(frames, orders, strict=True)], axis=0)
+    readable = np.all([frame.readable[order] for frame, order in zip(frames, orders, strict=True)], axis=0)
     return np.stack([get(frame)[order][readable] for frame, order in zip(frames, orders, strict=True)], axis=1)
 
 

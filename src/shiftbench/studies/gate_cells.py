@@ -26,7 +26,7 @@ from shiftbench.runs.execute import AnsweredByPlanError
 from shiftbench.runs.plan import PlannedResult, RunContext
 from shiftbench.store.baseline import GateBaseline
 from shiftbench.store.gate_looks import GateLooks, read_gate_looks
-from shiftbench.store.predictions import Predictions
+from shiftbench.store.predictions import SKIPPED, Predictions
 from shiftbench.store.spec import canonical_json
 from shiftbench.studies.gate import (
     Check,
@@ -242,7 +242,7 @@ class CellGate:
         for setting, position in places:
             before = kind.settings[setting]
             top, _ = looks.answers[before.name][str(before.ids[position])]
-            kind.read.append(top >= 0)
+            kind.read.append(top != SKIPPED)
             kind.right.append(top == int(before.observations.labels[position]))
 
     def _left(self, looks: GateLooks, began: float, drawn_before: int) -> int:
@@ -417,7 +417,7 @@ def _evaluated(kind: _Kind, looks: GateLooks) -> Iterator[GateSetting]:
     """The settings with the cells in which the candidate was evaluated."""
     for setting in kind.settings:
         answers = looks.answers.get(setting.name, {})
-        asked = np.array([answers.get(str(name), (-1, 0.0))[0] >= 0 for name in setting.ids.tolist()], bool)
+        asked = np.array([answers.get(str(name), (SKIPPED, 0.0))[0] != SKIPPED for name in setting.ids.tolist()], bool)
         if not asked.any():
             continue
         observations = setting.observations[asked]
