@@ -108,18 +108,23 @@ def simulate_confidence() -> Rows:
     return rows
 
 
-def confidence_text(rows: Rows) -> str:
+def _coverage_table(rows: Rows) -> str:
+    """How often the intervals of each number held its true value, and how wide they were."""
     shown = []
     for row in rows:
         share = row["covered"]
         error = 196 * math.sqrt(max(share * (1 - share), 0.002) / row["replicates"])
         covered = f"{100 * share:.1f} ± {error:.1f}"
         shown.append([row["number"], f"{100 * row['truth']:.1f}", row["n"], covered, f"{100 * row['width']:.1f}"])
+    return table(["number", "true value", "images", "covered, %", "mean width, points"], shown)
+
+
+def confidence_text(rows: Rows) -> str:
     return (
         "FPR95 of normal scores (in- and out-images), AURRA and soft F1 of calibrated models with accuracies of 99, 90 "
         "and 70 %. With fewer than 72 out-images, the threshold that finds 95 % of them has no lower bound, and the "
         "interval of FPR95 ends at 100 %. Soft F1 covers too little where the model is wrong on few images.\n\n"
-        + table(["number", "true value", "images", "covered, %", "mean width, points"], shown)
+        + _coverage_table(rows)
     )
 
 
@@ -159,15 +164,9 @@ def simulate_calibration() -> Rows:
 
 
 def calibration_text(rows: Rows) -> str:
-    shown = []
-    for row in rows:
-        share = row["covered"]
-        error = 196 * math.sqrt(max(share * (1 - share), 0.002) / row["replicates"])
-        covered = f"{100 * share:.1f} ± {error:.1f}"
-        shown.append([row["number"], f"{100 * row['truth']:.1f}", row["n"], covered, f"{100 * row['width']:.1f}"])
     return (
         "Calibration errors of models that are calibrated, or 5 points too sure at every confidence; AUPR and AUROC of "
         "normal scores of in- and out-images. Noise can only raise a calibration error, so that its interval is wide "
         "downwards; its lower end is at least that of the gap between mean confidence and accuracy.\n\n"
-        + table(["number", "true value", "images", "covered, %", "mean width, points"], shown)
+        + _coverage_table(rows)
     )
