@@ -100,7 +100,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     (root / "DIR").symlink_to(folder / "imagenet-testbed")
     (root / "robustness_top1s.csv").symlink_to(root / "DIR" / "robustness_top1s.csv")
     (root / "models.csv").write_text(
-        (folder / "models.csv").read_text() + "first,standard,,\nsecond,standard,first,larger\n"
+        (folder / "models.csv").read_text() + "first,standard,,,5\nsecond,standard,first,larger,9\n"
     )
     (root / "sizes.csv").write_text("model,size\nfirst,25.6\nsecond,60.2\n")
     (root / "map.csv").write_text("printed,model\nResNet-50,first\n")

@@ -104,6 +104,7 @@ CASES = {
     "figure corruptions": Case("-o f.svg", "figures"),
     "figure heatmap": Case("-o f.svg", "figures"),
     "figure mce": Case("-o f.svg", "figures"),
+    "figure size": Case("-m models.csv -o f.svg", "figures"),
     "figure bars": Case("-o f.svg", "figures"),
     "figure confusion": Case("-s photos -o f.svg", "figures"),
     "figure reliability": Case("-s photos -o f.svg", "figures"),

@@ -61,7 +61,8 @@ def test_known_line_of_the_testbed(reference_data: Path) -> None:
     folder = reference_data / "imagenet-testbed"
     result = call(
         *("fit", "--results", folder / "results_204x213.csv", "--models", folder / "models_338.csv", "--x", "val"),
-        *("--y", V2, "--scale", "logit", "--baseline", "standard", "--min-x", "55", "--json"),
+        *("--y", V2, "--scale", "logit", "--baseline", "standard", "--min-x", "55", "--procedure", "testbed"),
+        "--json",
     )
     data = json.loads(result.stdout)
     assert (round(data["slope"], 4), round(data["intercept"], 4), data["n"]) == (0.9217, -0.4947, 78)

@@ -209,7 +209,7 @@ def project_hits(project: Project, client: MTurkClient) -> list[Json]:
 
 
 @dataclass(frozen=True)
-class Publication:
+class HitChanges:
     """What changed at MTurk."""
 
     #: New HITs, as MTurk describes them.
@@ -221,7 +221,7 @@ class Publication:
     let_in: int
 
 
-def publish_hits(project: Project, client: MTurkClient, address: str, rules: HitRules) -> Publication:
+def publish_hits(project: Project, client: MTurkClient, address: str, rules: HitRules) -> HitChanges:
     """Offer as many assignments as answers are missing: create HITs, or withdraw those that are not needed.
 
     Whoever has accepted an assignment of a withdrawn HIT can still submit it.
@@ -257,7 +257,7 @@ def publish_hits(project: Project, client: MTurkClient, address: str, rules: Hit
             kept_away=kept_away,
             let_in=let_in,
         )
-        return Publication(created, withdrawn, kept_away, let_in)
+        return HitChanges(created, withdrawn, kept_away, let_in)
 
 
 def _available(hit: Json) -> int:
