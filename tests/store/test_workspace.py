@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     with pytest.raises(OSError, match="disk full"):
         write_atomically(path, fail)
     assert path.read_text().strip() == "1" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_another_run_makes_meanwhile_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "w"
+    is_dir = Path.is_dir
+
+    def is_dir_for_a_moment(path: Path) -> bool:
+        answer = is_dir(path)
+        if path == root:
+            with suppress(FileExistsError):
+                root.mkdir()
+        return answer
+
+    monkeypatch.setattr(Path, "is_dir", is_dir_for_a_moment)
+    assert Workspace(root).marker_path.is_file()
 
 
 def _hold_and_die(path: Path, ready: Any) -> None:

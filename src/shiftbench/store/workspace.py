@@ -294,8 +294,9 @@ class Workspace:
 
     def _create(self, *, allowed: bool) -> None:
         """Make the folder a workspace; raises StoreError if that is not allowed, or the folder holds other files."""
-        is_folder = self.root.is_dir()
+        # In this order, because another run may make the folder in between, which is not a file then.
         exists = self.root.exists()
+        is_folder = self.root.is_dir()
         if not allowed:
             raise StoreError(
                 f"{self.root} is not a workspace",
