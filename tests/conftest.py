@@ -113,16 +113,21 @@ def pytest_warning_recorded(warning_message: warnings.WarningMessage, nodeid: st
     _unexpected_warnings.append(f"{nodeid or 'outside of tests'}: {warning_message.message}")
 
 
+#: Whether the checkout has had a default workspace before any test: that of a user, which stays.
+_HAD_WORKSPACE = pytest.StashKey[bool]()
+
+
 def _default_workspace(config: pytest.Config) -> Path:
     """Where commands without a workspace write, if tests are started in the checkout."""
     return config.rootpath / "shiftbench-workspace"
 
 
+def _wrote_default_workspace(config: pytest.Config) -> bool:
+    return _default_workspace(config).exists() and not config.stash[_HAD_WORKSPACE]
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if _default_workspace(session.config).exists() and not hasattr(session.config, "workerinput"):
-        raise pytest.UsageError(
-            f"{_default_workspace(session.config)} exists, and commands under test would read it: move it away"
-        )
+    session.config.stash[_HAD_WORKSPACE] = _default_workspace(session.config).exists()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -133,7 +138,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     A test that is about a warning expects it by ``pytest.warns``; a warning of a library is filtered in pyproject.toml,
     with the reason. Turning warnings into errors would change the code under test where it catches exceptions.
     """
-    failed = bool(_unexpected_warnings) or _default_workspace(session.config).exists()
+    failed = bool(_unexpected_warnings) or _wrote_default_workspace(session.config)
     if failed and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -198,7 +203,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     for crash in _crashes:
         terminalreporter.section("a crashed worker")
         terminalreporter.write_line(crash)
-    if _default_workspace(terminalreporter.config).exists():
+    if _wrote_default_workspace(terminalreporter.config):
         terminalreporter.section("the default workspace: the run fails")
         terminalreporter.write_line(f"a test has written to {_default_workspace(terminalreporter.config)}")
     if _unexpected_warnings:

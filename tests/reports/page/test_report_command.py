@@ -76,7 +76,8 @@ def _empty(folder: Path) -> Path:
     return folder / "empty"
 
 
-def test_bad_input_is_named(run: sb.Run, tmp_path: Path) -> None:
+def test_bad_input_is_named(run: sb.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # A table is shown beside the default workspace, if the folder has one.
     with pytest.raises(StoreError, match="holds no finished results"):
         raise_from(call("-w", _empty(tmp_path), "-o", tmp_path / "r.html"))
     with pytest.raises(StoreError, match="not a workspace"):
