@@ -72,6 +72,13 @@ def pytest_runtest_call(item: pytest.Item) -> None:
         faulthandler.enable(_crash_stream(worker["testrunuid"], worker["workerid"]))
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    worker: Mapping[str, str] | None = getattr(config, "workerinput", None)
+    if worker is not None and _crash_stream.cache_info().currsize:
+        faulthandler.disable()
+        _crash_stream(worker["testrunuid"], worker["workerid"]).close()
+
+
 #: What is known of each worker that crashed: the stacks that it has written, or that it has written none.
 _crashes: list[str] = []
 #: Whether the last one was ended without a word, and the tests that were run again because of that.
